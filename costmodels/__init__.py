@@ -1,0 +1,1 @@
+"""The cost models: memory, traffic and time as formulas of plain numbers."""

@@ -1,0 +1,94 @@
+"""What a cost model of an engine answers: which strategies it has, what it sends, and what it holds in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, Protocol
+
+from costmodels.strategy import StepShape, Strategy
+from costmodels.workload import Workload
+
+Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
+Cause = Literal["forward", "backward", "boundary", "update", "control"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Message:
+    """`count` equal messages of one rank in one optimizer step (all M micro-batches)."""
+
+    operation: Operation
+    degree_from: int
+    """The group has the ranks of equal r mod degree_from ..."""
+    degree_to: int
+    """... inside one block of degree_to ranks."""
+    message_bytes: int
+    """The full tensor's bytes, before sharding, of one message."""
+    count: int
+    cause: Cause
+    """forward, backward: in each micro-batch. boundary: gradients at the last micro-batch's end. update: after the
+    optimizer step. control: norms and overflow flags of a few bytes."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all `count` messages."""
+        return self.message_bytes * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """Bytes on one rank by what they are for; the contract's `memory.components`."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer_states: int = 0
+    activations: int = 0
+    gathered_parameters: int = 0
+    buffers: int = 0
+    """Communication buckets and flat staging buffers."""
+    optimizer_step: int = 0
+    reserved: int = 0
+    """Context, communicators and what the allocator cannot give."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Sum of all components."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    def __add__(self, other: Components) -> Components:
+        return Components(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an engine holds on its fullest rank beside the activations of the workload."""
+
+    at_rest: Components
+    """Between two steps, when states exist and no micro-batch runs."""
+    init_peak_bytes: int
+    """Greatest bytes while the model and the engine are built."""
+    during_segment: tuple[Components, ...]
+    """One per `Workload.segments`, beyond `at_rest`: gathered parameters, unreduced gradients, buckets in flight, at
+    the worst moment of the segment in the worst micro-batch."""
+    during_update: Components
+    """Beyond `at_rest`, at the worst moment of the optimizer step."""
+
+
+class Engine(Protocol):
+    """The cost model of one engine. Functions of numbers only; no machine and no torch."""
+
+    @property
+    def name(self) -> str:
+        """`deepspeed` or `fsdp`."""
+        ...
+
+    def refusal(self, strategy: Strategy, shape: StepShape) -> str | None:
+        """Returns why this engine cannot run the strategy, or None when it can."""
+        ...
+
+    def traffic(self, workload: Workload, strategy: Strategy, shape: StepShape) -> tuple[Message, ...]:
+        """Returns every message that one rank takes part in during one optimizer step, in a fixed order."""
+        ...
+
+    def memory(self, workload: Workload, strategy: Strategy, shape: StepShape) -> EngineMemory:
+        """Returns what the engine holds; the walk over the step that finds the peak is `costmodels.memory`."""
+        ...

@@ -1,0 +1,56 @@
+"""The machine as the collectives' cost model sees it: levels of links, and measured curves. Plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodels.engine import Operation
+
+Provenance = Literal["measured", "interpolated", "modelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLevel:
+    """One level, as `hw_profiles.schema.Level`."""
+
+    size: int
+    unit_bytes_per_s: float
+    alpha_s: float
+    efficiency: tuple[tuple[Operation, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCurve:
+    """Measured (bytes, seconds) of one operation over the groups between two degrees, sorted by bytes."""
+
+    operation: Operation
+    degree_from: int
+    degree_to: int
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Levels inner first, and what was measured."""
+
+    levels: tuple[NetworkLevel, ...]
+    curves: tuple[NetworkCurve, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Product of the levels' sizes."""
+        size = 1
+        for level in self.levels:
+            size *= level.size
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeed:
+    """What the compute and step models need of a device."""
+
+    matmul_flop_per_s: float
+    memory_bytes_per_s: float
+    operator_launch_s: float
+    overlap: float

@@ -1,0 +1,121 @@
+"""What one training step of a model does, as numbers: the input of every cost model.
+
+Nothing here knows torch: a `Workload` is what the trace found, written down as parameters, blocks and the segments
+of a step in order of execution. Every amount that grows with the micro-batch is an `Amount`, affine in its size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A whole number that grows linearly with the micro-batch size b: constant + per_sample x b."""
+
+    constant: int = 0
+    per_sample: int = 0
+
+    def at(self, micro_batch_size: int) -> int:
+        """Returns the amount for a micro-batch of `micro_batch_size` samples."""
+        return self.constant + self.per_sample * micro_batch_size
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.constant + other.constant, self.per_sample + other.per_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter tensor, full size (never a shard). A tied parameter is one Parameter with aliases."""
+
+    name: str
+    """The first fully qualified name, as `model.named_parameters()` gives it."""
+    shape: tuple[int, ...]
+    trainable: bool = True
+    aliases: tuple[str, ...] = ()
+    """The further names of a tied parameter."""
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of the full tensor (1 for a scalar)."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The unit gathered at once: a transformer layer, an embedding, a head. Named by its module."""
+
+    name: str
+    """Module path; "" is the root: operators and parameters that belong to no other block."""
+    block_class: int
+    """Equal blocks (same module signature and same traced operators) share a class; numbered by first appearance."""
+    parameters: tuple[int, ...]
+    """Indices into `Workload.parameters` of the parameters that this block owns, in module order; each parameter is
+    owned by exactly one block."""
+    recomputable: bool = False
+    """True for repeated blocks whose module can be re-run in backward (`recompute: full` wraps these modules)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One forward call of a module that owns parameters directly, in order of execution (all names of a tied one)."""
+
+    module: str
+    parameters: tuple[int, ...]
+    """Indices into `Workload.parameters`, in the module's own order of registration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of a step executed inside one block in one phase, without recomputation.
+
+    "Live bytes" are those of every tensor storage alive, without parameters, buffers, inputs of the step and
+    gradients of parameters (an engine decides how long those live).
+    """
+
+    block: int
+    """Index into `Workload.blocks`."""
+    phase: Phase
+    calls: tuple[ModuleCall, ...]
+    """Forward: the module calls in order of execution. Backward: the same calls in order of their gradients."""
+    flop: Amount
+    """Floating-point operations of matrix products, convolutions and attention."""
+    io_bytes: Amount
+    """Bytes that the operators read and write, for the memory side of a roofline."""
+    num_operators: int
+    peak_bytes: Amount
+    """Greatest live bytes in the segment minus live bytes at its beginning."""
+    net_bytes: Amount
+    """Live bytes at its end minus those at its beginning: for forward what is saved for backward, outputs included."""
+    kept_bytes: Amount = Amount()
+    """Forward only: the part of `net_bytes` that stays when the block is recomputed (what other blocks hold)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A traced training step: parameters, blocks, and the segments of forward and backward in order of execution."""
+
+    parameters: tuple[Parameter, ...]
+    """In the order of `model.named_parameters()`, tied ones once."""
+    blocks: tuple[Block, ...]
+    """In order of first execution."""
+    segments: tuple[Segment, ...]
+    """All forward segments in order, then all backward segments in order."""
+    input_bytes: Amount = Amount()
+    """Bytes of the batch, alive through the step."""
+    buffer_bytes: int = 0
+    """Bytes of the module's registered buffers."""
+
+    @property
+    def num_params(self) -> int:
+        """Elements of all parameters, tied ones once."""
+        return sum(parameter.num_elements for parameter in self.parameters)
+
+    @property
+    def num_trainable_params(self) -> int:
+        """Elements of the parameters that have gradients and optimizer states."""
+        return sum(parameter.num_elements for parameter in self.parameters if parameter.trainable)

@@ -1,0 +1,1 @@
+"""What machines are: the profile schema, the shipped profiles, measuring and reading them."""

@@ -1,0 +1,1 @@
+"""The stages of planning; `pipeline.py` joins them."""

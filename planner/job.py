@@ -1,0 +1,29 @@
+"""What the user asks for, apart from the model and the machine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+from costmodels.strategy import Precision
+
+
+class Job(BaseModel):
+    """A training job: the batch, the numbers, and what the planner may choose."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    global_batch_size: PositiveInt
+    """Samples per optimizer step over all ranks."""
+    sequence_length: PositiveInt | None = None
+    micro_batch_size: PositiveInt | None = None
+    """Samples per rank and micro-batch; None: the planner chooses."""
+    precision: Precision = "bf16"
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    engine: Literal["auto", "deepspeed", "fsdp"] = "auto"
+    recompute: Literal["auto", "none", "full"] = "auto"
+    offload: Literal["auto", "none", "optimizer"] = "auto"
+    allow_lossy: bool = False
+    memory_budget_bytes: PositiveInt | None = None
+    """Bytes of device memory per rank that a plan may use; None: what the profile says can be had."""

@@ -1,0 +1,43 @@
+"""The traced model: a `Workload` with its origin, in a form that can be saved and planned from without torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from costmodels.strategy import Precision
+from costmodels.workload import Workload
+
+SCHEMA_VERSION = 1
+
+
+class ModelSource(BaseModel):
+    """Where the model came from, so that the launcher can build it again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec: str
+    """`/abs/FILE.py:CALLABLE`, `package.module:CALLABLE` or the absolute path of a Hugging Face config.json."""
+    kind: Literal["file", "module", "hf_config"]
+    arguments: dict[str, str] = {}
+    """The `--model-arg`s, as given."""
+
+
+class ModelGraph(BaseModel):
+    """What the trace found. `workload` is all that the cost models read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    """A short name for people: the class of the module."""
+    source: ModelSource
+    precision: Precision
+    device: Literal["cuda", "cpu"]
+    """The device whose kernels' save sets were followed."""
+    sequence_length: int | None
+    traced_by: str
+    """Which way made it: `fake` (the module run on fake tensors) or a fallback."""
+    warnings: tuple[str, ...] = ()
+    workload: Workload

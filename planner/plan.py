@@ -1,0 +1,173 @@
+"""The plan: the contract's `plan.json`, and its opposite, `Infeasible`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from costmodels.strategy import Offload, Precision, Recompute
+from planner.model_graph import ModelSource
+
+SCHEMA_VERSION = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlannedModel(_Frozen):
+    """The model that was planned."""
+
+    name: str
+    num_params: int
+    num_trainable_params: int
+    source: ModelSource
+    recompute_modules: tuple[str, ...] = ()
+    """Modules that the launcher re-runs in backward."""
+
+
+class PlannedLevel(_Frozen):
+    """One layer of the machine, inner first."""
+
+    name: str
+    size: int
+
+
+class PlannedHardware(_Frozen):
+    """The machine that was planned for."""
+
+    name: str
+    device: str
+    device_kind: Literal["cuda", "cpu"]
+    world_size: int
+    ranks_per_node: int
+    levels: tuple[PlannedLevel, ...]
+
+
+class PlannedJob(_Frozen):
+    """The batch: micro_batch_size x num_micro_batches x world_size = global_batch_size."""
+
+    global_batch_size: int
+    micro_batch_size: int
+    num_micro_batches: int
+    sequence_length: int | None
+    precision: Precision
+    optimizer: str
+
+
+class PlannedStrategy(_Frozen):
+    """The strategy of a class of blocks."""
+
+    blocks: tuple[str, ...]
+    param_degree: int
+    secondary_degree: int
+    grad_degree: int
+    optim_degree: int
+    recompute: Recompute
+    quantized_weights: bool = False
+    quantized_gradients: bool = False
+    offload: Offload = "none"
+
+
+class MemoryComponents(_Frozen):
+    """Bytes by purpose at the peak of the step."""
+
+    parameters: int
+    gradients: int
+    optimizer_states: int
+    activations: int
+    gathered_parameters: int
+    buffers: int
+    optimizer_step: int
+    reserved: int
+
+
+class PredictedMemory(_Frozen):
+    """Bytes of device memory on the fullest rank."""
+
+    peak_bytes: int
+    at_rest_bytes: int
+    init_peak_bytes: int
+    budget_bytes: int
+    peak_phase: str
+    """Where in the step the peak is, for people: `backward of transformer.h.3`."""
+    components: MemoryComponents
+
+
+class PredictedTraffic(_Frozen):
+    """All messages of one operation over one kind of group, per rank and optimizer step."""
+
+    operation: str
+    degree_from: int
+    degree_to: int
+    bytes: int
+    count: int
+    seconds: float
+    exposed_s: float
+
+
+class Predicted(_Frozen):
+    """What the engine will do."""
+
+    step_s: float
+    compute_s: float
+    exposed_communication_s: float
+    tokens_per_s: float
+    mfu: float
+    memory: PredictedMemory
+    traffic: tuple[PredictedTraffic, ...]
+
+
+class SolverReport(_Frozen):
+    """How the choice was proved. Status OPTIMAL: nothing in the space is faster under the cost model."""
+
+    status: Literal["OPTIMAL", "FEASIBLE", "FIXED"]
+    """FIXED: the strategy was given, as in `estimate`."""
+    objective_s: float
+    bound_s: float
+    gap: float
+    num_strategies: int
+    wall_s: float
+
+
+class Alternative(_Frozen):
+    """Another strategy, with what it would have cost and why it was not chosen."""
+
+    name: str
+    engine: str
+    strategies: tuple[PlannedStrategy, ...]
+    micro_batch_size: int
+    step_s: float
+    peak_bytes: int
+    verdict: str
+
+
+class Plan(_Frozen):
+    """The chosen strategies with their costs; what `plan.json` holds."""
+
+    schema_version: int = SCHEMA_VERSION
+    model: PlannedModel
+    hardware: PlannedHardware
+    job: PlannedJob
+    engine: Literal["deepspeed", "fsdp"]
+    native_deepspeed: bool
+    """True when the DeepSpeed config alone is enough."""
+    strategies: tuple[PlannedStrategy, ...]
+    predicted: Predicted
+    solver: SolverReport
+    alternatives: tuple[Alternative, ...]
+    ds_config: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+class Infeasible(_Frozen):
+    """Nothing fits: how far the nearest strategy is from fitting, and what would help."""
+
+    model_name: str
+    hardware_name: str
+    world_size: int
+    needed_bytes: int
+    available_bytes: int
+    nearest: Alternative
+    suggestions: tuple[str, ...]
