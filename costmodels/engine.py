@@ -73,22 +73,30 @@ class EngineMemory:
     """Beyond `at_rest`, at the worst moment of the optimizer step."""
 
 
+Assignment = tuple[Strategy, ...]
+"""One strategy per class of equal blocks: index = `Block.block_class`."""
+
+
 class Engine(Protocol):
-    """The cost model of one engine. Functions of numbers only; no machine and no torch."""
+    """The cost model of one engine. Functions of numbers only; no machine and no torch.
+
+    An engine may ask that all classes share their degrees; `recompute` may always differ by class, and counts only for
+    blocks that are `recomputable`.
+    """
 
     @property
     def name(self) -> str:
         """`deepspeed` or `fsdp`."""
         ...
 
-    def refusal(self, strategy: Strategy, shape: StepShape) -> str | None:
-        """Returns why this engine cannot run the strategy, or None when it can."""
+    def refusal(self, workload: Workload, assignment: Assignment, shape: StepShape) -> str | None:
+        """Returns why this engine cannot run the assignment, or None when it can."""
         ...
 
-    def traffic(self, workload: Workload, strategy: Strategy, shape: StepShape) -> tuple[Message, ...]:
+    def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
         """Returns every message that one rank takes part in during one optimizer step, in a fixed order."""
         ...
 
-    def memory(self, workload: Workload, strategy: Strategy, shape: StepShape) -> EngineMemory:
+    def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
         """Returns what the engine holds; the walk over the step that finds the peak is `costmodels.memory`."""
         ...

@@ -111,6 +111,11 @@ class Workload:
     """Bytes of the module's registered buffers."""
 
     @property
+    def num_classes(self) -> int:
+        """Number of classes of equal blocks."""
+        return 1 + max((block.block_class for block in self.blocks), default=-1)
+
+    @property
     def num_params(self) -> int:
         """Elements of all parameters, tied ones once."""
         return sum(parameter.num_elements for parameter in self.parameters)
