@@ -107,6 +107,16 @@ class PredictedTraffic(_Frozen):
     exposed_s: float
 
 
+class ExposedTime(_Frozen):
+    """Seconds of communication that compute does not hide, by what it is for; sums to `exposed_communication_s`."""
+
+    forward_s: float
+    backward_s: float
+    boundary_s: float
+    update_s: float
+    control_s: float
+
+
 class Predicted(_Frozen):
     """What the engine will do."""
 
@@ -117,6 +127,7 @@ class Predicted(_Frozen):
     mfu: float
     memory: PredictedMemory
     traffic: tuple[PredictedTraffic, ...]
+    exposed: ExposedTime | None = None
 
 
 class SolverReport(_Frozen):
