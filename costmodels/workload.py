@@ -62,11 +62,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
-    """One forward call of a module that owns parameters directly, in order of execution (all names of a tied one)."""
+    """One forward call of a module, in order of execution: every module, those without parameters too.
+
+    An engine's prefetcher acts at each module's hook, so that calls of modules without parameters decide how messages
+    are joined. Callers come before what they call; the root (module "") is the first call of the first segment.
+    """
 
     module: str
     parameters: tuple[int, ...]
-    """Indices into `Workload.parameters`, in the module's own order of registration."""
+    """Indices into `Workload.parameters`, in the module's own order of registration; first those that it owns
+    directly, then those of other modules that its forward reads itself (`F.linear(x, self.embedding.weight)`). Empty
+    for a module without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
