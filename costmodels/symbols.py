@@ -1,0 +1,44 @@
+"""The symbols of all formulas: positive numbers, named as in the documentation."""
+
+from __future__ import annotations
+
+from sympy import Symbol
+
+
+def _whole(name: str) -> Symbol:
+    return Symbol(name, integer=True, positive=True)  # type: ignore[no-untyped-call]
+
+
+def _rate(name: str) -> Symbol:
+    return Symbol(name, positive=True)  # type: ignore[no-untyped-call]
+
+
+NUM_PARAMS = _whole("P")
+"""P: parameters (elements) of a block."""
+PARAM_DEGREE = _whole("p")
+SECONDARY_DEGREE = _whole("s")
+GRAD_DEGREE = _whole("g")
+OPTIM_DEGREE = _whole("o")
+WORLD_SIZE = _whole("N")
+NUM_MICRO_BATCHES = _whole("M")
+
+PARAM_WIDTH = _whole("c_p")
+"""c_p: bytes of a parameter as the model computes with it."""
+GRAD_WIDTH = _whole("c_g")
+"""c_g: bytes of a gradient as it is kept."""
+REDUCE_WIDTH = _whole("c_r")
+"""c_r: bytes of a gradient as it is sent."""
+OPTIM_WIDTH = _whole("k")
+"""k: bytes of optimizer states per parameter, an fp32 copy of the parameters included where there is one."""
+
+FLOP = _whole("F")
+"""F: floating-point operations of a segment."""
+IO_BYTES = _whole("B")
+"""B: bytes that the operators of a segment read and write."""
+NUM_OPERATORS = _whole("n")
+FLOP_PER_S = _rate("f")
+"""f: floating-point operations per second of large matrix products."""
+BYTES_PER_S = _rate("w")
+"""w: bytes per second of the device's memory."""
+LAUNCH_S = _rate("t")
+"""t: host seconds per operator."""
