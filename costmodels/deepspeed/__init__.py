@@ -1,0 +1,1 @@
+"""The cost model of DeepSpeed 0.19.8."""

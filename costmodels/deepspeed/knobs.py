@@ -1,0 +1,124 @@
+"""DeepSpeed's settings that decide its traffic and memory, and how they follow from a strategy.
+
+Stages: (1,1,1) is 0, (1,1,N) is 1, (1,N,N) is 2, (N,N,N) is 3; stage 3 with 1 < s < N is ZeRO++ hpZ.
+Names and defaults are those of `deepspeed/runtime/zero/config.py`, version 0.19.8, without the `stage3_` prefix.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+
+from costmodels.engine import Assignment
+from costmodels.strategy import Precision, StepShape
+from costmodels.workload import Workload
+
+REDUCE_BUCKET_ELEMENTS = 50_000_000
+"""Gradients joined in one message. 100 MB in bf16 reaches a link's full speed; DeepSpeed's own 5e8 costs ten times
+the buffer, twice with overlap."""
+PREFETCH_ELEMENTS = 50_000_000
+PERSISTENT_ELEMENTS = 100_000
+LIVE_ELEMENTS = 1_000_000_000
+SUB_GROUP_ELEMENTS = 100_000_000
+"""Elements of a rank's shard updated at once in stage 3: the optimizer's temporaries are of this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What of a DeepSpeed configuration the cost model reads. Sizes are in elements, not bytes."""
+
+    stage: int
+    overlap_comm: bool
+    """Reductions on a stream of their own. At stage 1 this also moves them from the step's end into its backward."""
+    reduce_bucket_size: int = 500_000_000
+    allgather_bucket_size: int = 500_000_000
+    """Not used by 0.19.8 where torch has all_gather_into_tensor: the flat parameters are gathered at once."""
+    contiguous_gradients: bool = True
+    reduce_scatter: bool = True
+    use_multi_rank_bucket_allreduce: bool = True
+    sub_group_size: int = 1_000_000_000
+    prefetch_bucket_size: int = 50_000_000
+    param_persistence_threshold: int = 100_000
+    model_persistence_threshold: int = sys.maxsize
+    max_live_parameters: int = 1_000_000_000
+    """Bounds only the prefetcher: what a module needs now is always gathered."""
+    max_reuse_distance: int = 1_000_000_000
+    """Parameters used again within so many elements of the recorded order stay gathered."""
+    hpz_partition_size: int = 1
+    """Ranks that share the secondary partition; 1: none."""
+    compute_grad_norm: bool = True
+    check_grad_overflow: bool = True
+    """`bf16.check_grad_overflow`; fp16 always checks, fp32 never."""
+    grad_accum_precision: Precision | None = None
+    """`data_types.grad_accum_dtype`; None: the model's own."""
+
+    @property
+    def gathers_anew(self) -> bool:
+        """Whether backward gathers again what forward has released."""
+        return self.max_reuse_distance == 0
+
+
+def default_knobs(stage: int) -> Knobs:
+    """Returns DeepSpeed's own defaults for `stage`, as a configuration without further keys has them.
+
+    Source: `DeepSpeedZeroConfig` in deepspeed/runtime/zero/config.py, 0.19.8.
+    """
+    return Knobs(stage=stage, overlap_comm=stage == 3)
+
+
+def stage_of(assignment: Assignment, world_size: int) -> int | None:
+    """Returns the ZeRO stage with these degrees, or None when DeepSpeed has none (all classes must agree)."""
+    points = {(strategy.degrees, strategy.secondary_degree) for strategy in assignment}
+    if len(points) != 1:
+        return None
+    ((p, g, o), s) = points.pop()
+    if world_size == 1:
+        return 0 if p == s == g == o == 1 else None
+    if p == world_size:
+        return 3 if p == g == o and s >= 1 and p % s == 0 else None
+    return {(1, 1): 0, (1, world_size): 1, (world_size, world_size): 2}.get((g, o)) if p == s == 1 else None
+
+
+def choose_knobs(workload: Workload, assignment: Assignment, shape: StepShape) -> Knobs:
+    """Returns the settings that the planner emits for a strategy that DeepSpeed has.
+
+    Buckets are no larger than the model. Stage 3 holds about two blocks: the one that runs and the next. Backward
+    gathers anew (reuse distance 0) unless the strategy keeps the parameters; a recomputed block keeps its own from its
+    second forward to its backward, which come together. Parameters persist when they are small in the model too,
+    so that "sharded" stays true of small models.
+    """
+    stage = stage_of(assignment, shape.world_size)
+    assert stage is not None, "a strategy that DeepSpeed refuses"
+    num_params = max(1, workload.num_params)
+    # Aligned to 2 elements: stages 1 and 2 assert that all-gather buckets start at 4 bytes.
+    bucket = max(2, min(REDUCE_BUCKET_ELEMENTS, workload.num_trainable_params + workload.num_trainable_params % 2))
+    knobs = Knobs(
+        stage=stage,
+        overlap_comm=shape.device == "cuda",
+        reduce_bucket_size=bucket,
+        allgather_bucket_size=bucket,
+        sub_group_size=SUB_GROUP_ELEMENTS,
+    )
+    if stage < 3:
+        return knobs
+    return _gathering(knobs, workload, assignment, shape, num_params)
+
+
+def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: StepShape, num_params: int) -> Knobs:
+    block = max((_block_elements(workload, index) for index in range(len(workload.blocks))), default=num_params)
+    secondary = assignment[0].secondary_degree
+    kept = secondary == 1 and shape.world_size > 1
+    recomputes = any(strategy.recompute == "full" for strategy in assignment)
+    return replace(
+        knobs,
+        prefetch_bucket_size=max(1, min(PREFETCH_ELEMENTS, block)),
+        param_persistence_threshold=min(PERSISTENT_ELEMENTS, num_params // 1000),
+        max_live_parameters=num_params if kept else min(LIVE_ELEMENTS, num_params, 2 * block),
+        # The order of a step names each parameter two or three times, so that 4 x the model is beyond its end.
+        max_reuse_distance=4 * num_params if kept else (2 * block if recomputes else 0),
+        hpz_partition_size=secondary if 1 < secondary < shape.world_size else 1,
+    )
+
+
+def _block_elements(workload: Workload, index: int) -> int:
+    return sum(workload.parameters[parameter].num_elements for parameter in workload.blocks[index].parameters)
