@@ -6,6 +6,7 @@ integer division, so that no count of bytes is ever off by a float's last bit.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ def lower(expression: Expr, arguments: tuple[Symbol, ...], rounding: Rounding = 
     whole = ceiling(expression) if rounding == "up" else expression
     function: Callable[..., Any] = lambdify(arguments, whole, modules="math", printer=_ExactPrinter)
     return function
+
+
+def round_up(value: float) -> int:
+    """Returns the least whole number that is not below the value."""
+    return math.ceil(value)
 
 
 @dataclass(frozen=True, slots=True)

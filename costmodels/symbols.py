@@ -30,6 +30,8 @@ REDUCE_WIDTH = _whole("c_r")
 """c_r: bytes of a gradient as it is sent."""
 OPTIM_WIDTH = _whole("k")
 """k: bytes of optimizer states per parameter, an fp32 copy of the parameters included where there is one."""
+UPDATE_WIDTH = _whole("u")
+"""u: bytes per parameter that the optimizer's update reads and writes."""
 
 FLOP = _whole("F")
 """F: floating-point operations of a segment."""

@@ -1,0 +1,92 @@
+"""Seconds of communication: what the messages of a step take, by cause, before compute hides any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from costmodels.collectives import collective_time
+from costmodels.compute import NS_PER_S
+from costmodels.engine import Cause, Message, Operation
+from costmodels.lower import round_up
+from costmodels.network import Network, Provenance
+
+CAUSES: tuple[Cause, ...] = ("forward", "backward", "boundary", "update", "control")
+
+_GATHERS: tuple[Operation, ...] = ("all_gather", "broadcast")
+
+
+@dataclass(frozen=True, slots=True)
+class ByCause:
+    """Nanoseconds of communication in one optimizer step, by what it is for."""
+
+    forward_ns: int = 0
+    backward_ns: int = 0
+    boundary_ns: int = 0
+    update_ns: int = 0
+    control_ns: int = 0
+
+    @property
+    def total_ns(self) -> int:
+        """All five."""
+        return self.forward_ns + self.backward_ns + self.boundary_ns + self.update_ns + self.control_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationTime:
+    """What one rank's messages take in one optimizer step."""
+
+    duration: ByCause
+    forward_unhidden_ns: int
+    """u of the forwards: the longest message of each micro-batch."""
+    backward_unhidden_ns: int
+    """u of the backwards: the longest reduction of each micro-batch; does not depend on recomputation."""
+
+
+def communication_time(messages: tuple[Message, ...], network: Network, num_micro_batches: int) -> CommunicationTime:
+    """Returns what the messages of a step take, before any of it is hidden."""
+    totals = dict.fromkeys(CAUSES, 0)
+    leads: list[tuple[int, int]] = []
+    tails: list[tuple[int, int]] = []
+    for message, (duration_ns, _) in zip(messages, message_times(messages, network), strict=True):
+        totals[message.cause] += duration_ns * message.count
+        if message.cause == "forward":
+            leads.append((duration_ns, message.count))
+        elif message.cause == "backward" and message.operation not in _GATHERS:
+            tails.append((duration_ns, message.count))
+    return CommunicationTime(
+        ByCause(*(totals[cause] for cause in CAUSES)),
+        _longest(leads, num_micro_batches),
+        _longest(tails, num_micro_batches),
+    )
+
+
+def message_times(messages: tuple[Message, ...], network: Network) -> tuple[tuple[int, Provenance], ...]:
+    """Returns for each message the nanoseconds of a single one of it, and how they are known."""
+    known = _timetable(network)
+    times = []
+    for message in messages:
+        key = (message.operation, message.degree_from, message.degree_to, message.message_bytes)
+        if key not in known:
+            time = collective_time(*key, network)
+            known[key] = (round_up(time.seconds * NS_PER_S), time.provenance)
+        times.append(known[key])
+    return tuple(times)
+
+
+def _longest(messages: Iterable[tuple[int, int]], num: int) -> int:
+    """Sums the `num` longest of (duration, count) messages: one in each micro-batch."""
+    total_ns = 0
+    for duration_ns, count in sorted(messages, reverse=True):
+        taken = min(count, num)
+        total_ns += taken * duration_ns
+        num -= taken
+    return total_ns
+
+
+@lru_cache(maxsize=8)
+def _timetable(network: Network) -> dict[tuple[Operation, int, int, int], tuple[int, Provenance]]:
+    """The times of a network's messages as they become known: a pure function's answers, kept."""
+    del network
+    return {}

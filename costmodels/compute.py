@@ -1,0 +1,164 @@
+"""Seconds of compute: a roofline per segment, and the optimizer's update from the bytes it touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Max, ceiling
+
+from costmodels.engine import Assignment
+from costmodels.lower import Formula
+from costmodels.network import DeviceSpeed
+from costmodels.states import StateWidths, num_block_params, state_widths
+from costmodels.strategy import StepShape, Strategy
+from costmodels.symbols import (
+    BYTES_PER_S,
+    FLOP,
+    FLOP_PER_S,
+    IO_BYTES,
+    LAUNCH_S,
+    NUM_OPERATORS,
+    NUM_PARAMS,
+    OPTIM_DEGREE,
+    UPDATE_WIDTH,
+)
+from costmodels.workload import Segment, Workload
+
+NS_PER_S = 10**9
+
+SEGMENT_NS = Formula(
+    "segment",
+    NS_PER_S * Max(FLOP / FLOP_PER_S, IO_BYTES / BYTES_PER_S, NUM_OPERATORS * LAUNCH_S),  # type: ignore[no-untyped-call]
+    (FLOP, FLOP_PER_S, IO_BYTES, BYTES_PER_S, NUM_OPERATORS, LAUNCH_S),
+    "ns",
+    "Williams et al., Roofline (CACM 52(4), 2009), with the host's launches as a third roof",
+)
+
+UPDATE_NS = Formula(
+    "update",
+    NS_PER_S * UPDATE_WIDTH * ceiling(NUM_PARAMS / OPTIM_DEGREE) / BYTES_PER_S,
+    (UPDATE_WIDTH, NUM_PARAMS, OPTIM_DEGREE, BYTES_PER_S),
+    "ns",
+    "one pass over the states: an optimizer's update is far below the ridge of any roofline",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCompute:
+    """Nanoseconds that all blocks of a class compute in one micro-batch."""
+
+    forward_ns: int = 0
+    backward_ns: int = 0
+    """Without recomputation."""
+    recompute_ns: int = 0
+    """What `recompute: full` adds: the forward of the recomputable blocks once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTime:
+    """Nanoseconds of compute of one rank in one optimizer step (all M micro-batches)."""
+
+    forward_ns: int
+    backward_ns: int
+    """Recomputation included."""
+    update_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """All three."""
+        return self.forward_ns + self.backward_ns + self.update_ns
+
+
+def compute_time(workload: Workload, assignment: Assignment, shape: StepShape, speed: DeviceSpeed) -> ComputeTime:
+    """Returns what a rank computes in one step: the sum of its segments, M times, and one update.
+
+    Raises:
+        ValueError: an optimizer whose states are not known.
+    """
+    classes = class_compute(workload, shape.micro_batch_size, speed)
+    forward_ns = sum(each.forward_ns for each in classes)
+    backward_ns = sum(each.backward_ns for each in classes)
+    backward_ns += sum(
+        each.recompute_ns for each, strategy in zip(classes, assignment, strict=True) if strategy.recompute == "full"
+    )
+    return ComputeTime(
+        forward_ns * shape.num_micro_batches,
+        backward_ns * shape.num_micro_batches,
+        sum(
+            class_update_ns(workload, block_class, strategy, shape, speed)
+            for block_class, strategy in enumerate(assignment)
+        ),
+    )
+
+
+def class_compute(workload: Workload, micro_batch_size: int, speed: DeviceSpeed) -> tuple[ClassCompute, ...]:
+    """Returns the compute of each class of blocks in one micro-batch; index = `Block.block_class`."""
+    forward, backward, recompute = ([0] * workload.num_classes for _ in range(3))
+    for segment in workload.segments:
+        block = workload.blocks[segment.block]
+        duration_ns = segment_ns(segment, micro_batch_size, speed)
+        if segment.phase == "backward":
+            backward[block.block_class] += duration_ns
+            continue
+        forward[block.block_class] += duration_ns
+        if block.recomputable:
+            recompute[block.block_class] += duration_ns
+    return tuple(ClassCompute(*terms) for terms in zip(forward, backward, recompute, strict=True))
+
+
+def segment_ns(segment: Segment, micro_batch_size: int, speed: DeviceSpeed) -> int:
+    """Returns the nanoseconds of one segment: the slowest of its products, its memory traffic and its launches."""
+    return SEGMENT_NS(
+        segment.flop.at(micro_batch_size),
+        speed.matmul_flop_per_s,
+        segment.io_bytes.at(micro_batch_size),
+        speed.memory_bytes_per_s,
+        segment.num_operators,
+        speed.operator_launch_s,
+    )
+
+
+def class_update_ns(
+    workload: Workload, block_class: int, strategy: Strategy, shape: StepShape, speed: DeviceSpeed
+) -> int:
+    """Returns the nanoseconds that the optimizer takes for a rank's shards of all blocks of a class.
+
+    Raises:
+        ValueError: an optimizer whose states are not known.
+    """
+    width = update_width(state_widths(shape.precision, shape.optimizer))
+    return sum(
+        UPDATE_NS(width, num_block_params(workload, block)[1], strategy.optim_degree, speed.memory_bytes_per_s)
+        for block in workload.blocks
+        if block.block_class == block_class
+    )
+
+
+def update_width(widths: StateWidths) -> int:
+    """Returns the bytes that an update touches per parameter.
+
+    The gradient is read, moments and master copy are read and written, the parameter is written; without a master
+    copy the parameter is read too.
+    """
+    reads_parameter = widths.parameter if widths.master == 0 else 0
+    return widths.gradient + 2 * widths.optimizer + widths.parameter + reads_parameter
+
+
+def model_flop(workload: Workload, micro_batch_size: int) -> int:
+    """Returns the floating-point operations of one rank's micro-batch, forward and backward, without recomputation."""
+    return sum(segment.flop.at(micro_batch_size) for segment in workload.segments)
+
+
+def mfu(workload: Workload, shape: StepShape, step_s: float, peak_flop_per_s: float) -> float:
+    """Returns the model FLOPs utilization: FLOP of the model itself over what the peak would allow in the step.
+
+    Args:
+        workload: the traced step.
+        shape: its micro-batches.
+        step_s: seconds of one optimizer step.
+        peak_flop_per_s: the vendor's dense peak of one rank's device.
+
+    Source: PaLM (arXiv 2204.02311), appendix B: recomputation is not counted.
+    """
+    flop = model_flop(workload, shape.micro_batch_size) * shape.num_micro_batches
+    return flop / (step_s * peak_flop_per_s)
