@@ -54,3 +54,11 @@ class DeviceSpeed:
     memory_bytes_per_s: float
     operator_launch_s: float
     overlap: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """Seconds of one collective, all groups of its kind running at once, and how they are known."""
+
+    seconds: float
+    provenance: Provenance

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from hw_profiles.degrees import fill
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
 Precision = Literal["bf16", "fp16", "fp32"]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Device(_Frozen):
@@ -25,15 +39,23 @@ class Device(_Frozen):
     reserved_bytes: NonNegativeInt
     """Of it, what a process cannot use for tensors: context, communicators, what the driver keeps."""
     peak_flop_per_s: dict[Precision, PositiveFloat]
-    """Vendor's dense peak; the denominator of MFU."""
+    """Vendor's dense peak; the denominator of MFU. A precision that the device lacks has no entry."""
     matmul_flop_per_s: dict[Precision, PositiveFloat]
     """What large matrix products reach."""
     memory_bytes_per_s: PositiveFloat
     operator_launch_s: NonNegativeFloat
     """Host time per operator: a segment takes at least this times its number of operators."""
-    overlap: NonNegativeFloat
+    overlap: float = Field(ge=0, le=1)
     """Part of communication that can run beside compute: 1 on devices with copy engines, 0 where ranks compute and
     communicate with the same cores."""
+
+    @model_validator(mode="after")
+    def _leaves_room_for_tensors(self) -> Self:
+        if self.reserved_bytes >= self.memory_bytes:
+            raise ValueError(f"reserved_bytes {self.reserved_bytes} must be less than memory_bytes {self.memory_bytes}")
+        if sorted(self.peak_flop_per_s) != sorted(self.matmul_flop_per_s) or not self.peak_flop_per_s:
+            raise ValueError("peak_flop_per_s and matmul_flop_per_s must have the same precisions, at least one")
+        return self
 
 
 class Host(_Frozen):
@@ -42,6 +64,8 @@ class Host(_Frozen):
     memory_bytes: PositiveInt
     link_bytes_per_s: PositiveFloat
     """Host to device, one direction, per device with all devices at once."""
+    num_cores: PositiveInt | None = None
+    """Cores that ranks compute on, where ranks are processes on CPUs; not needed for accelerators."""
 
 
 class Level(_Frozen):
@@ -55,7 +79,8 @@ class Level(_Frozen):
     alpha_s: NonNegativeFloat
     """Seconds per start-up of a message over this level."""
     efficiency: dict[Operation, PositiveFloat] = {}
-    """Part of `unit_bytes_per_s` that an operation reaches on large messages; 1 where not given."""
+    """Part of `unit_bytes_per_s` that an operation reaches on large messages; 1 where not given. More than 1 where a
+    switch reduces in the network (NVLink SHARP)."""
 
 
 class CurvePoint(_Frozen):
@@ -71,7 +96,14 @@ class Curve(_Frozen):
     operation: Operation
     degree_from: PositiveInt
     degree_to: PositiveInt
-    points: tuple[CurvePoint, ...]
+    points: tuple[CurvePoint, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _is_sorted(self) -> Self:
+        for before, after in pairwise(self.points):
+            if before.bytes >= after.bytes:
+                raise ValueError(f"points must be sorted by bytes, each once: {after.bytes} after {before.bytes}")
+        return self
 
 
 class HardwareProfile(_Frozen):
@@ -82,27 +114,71 @@ class HardwareProfile(_Frozen):
     description: str
     device: Device
     host: Host
-    levels: tuple[Level, ...]
+    levels: tuple[Level, ...] = Field(min_length=1)
     """The last level's size is the default number of its units; `--nodes` replaces it."""
     node_level: NonNegativeInt
     """Index of the outermost level inside a node: ranks per node is the product of sizes up to and with it."""
+    logical: bool = False
+    """True where ranks and nodes are processes of one machine that share its cores: their numbers are free, and each
+    rank's speed falls with their number."""
     curves: tuple[Curve, ...] = ()
     sources: dict[str, str]
     """Where each number is from: a dotted path (`device.memory_bytes`, `levels.0`) to a text. A path covers all below
-    it; every number of the profile must be covered."""
+    it; every number of the profile must be covered, but for `schema_version` and `node_level`."""
 
     @property
     def world_size(self) -> int:
         """Ranks of the whole machine."""
-        size = 1
-        for level in self.levels:
-            size *= level.size
-        return size
+        return math.prod(level.size for level in self.levels)
 
     @property
     def ranks_per_node(self) -> int:
         """Ranks of one node."""
-        size = 1
-        for level in self.levels[: self.node_level + 1]:
-            size *= level.size
-        return size
+        return math.prod(level.size for level in self.levels[: self.node_level + 1])
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the whole machine."""
+        return self.world_size // self.ranks_per_node
+
+    @model_validator(mode="after")
+    def _has_its_node_level(self) -> Self:
+        if self.node_level >= len(self.levels):
+            raise ValueError(f"node_level {self.node_level} must be an index of levels, 0 to {len(self.levels) - 1}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_legal_curves(self) -> Self:
+        sizes = [level.size for level in self.levels]
+        kinds: set[tuple[str, int, int]] = set()
+        for index, curve in enumerate(self.curves):
+            kind = (curve.operation, curve.degree_from, curve.degree_to)
+            if curve.degree_from >= curve.degree_to or curve.degree_to % curve.degree_from:
+                raise ValueError(f"curves.{index}: degree_from {kind[1]} must divide degree_to {kind[2]} and be less")
+            for degree in kind[1:]:
+                if fill(sizes, degree) is None:
+                    raise ValueError(f"curves.{index}: degree {degree} is no prefix fill of the levels' sizes {sizes}")
+            if kind in kinds:
+                raise ValueError(f"curves.{index}: {kind} has a curve already")
+            kinds.add(kind)
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_source_for_every_number(self) -> Self:
+        for path in _number_paths(self.model_dump(exclude={"schema_version", "node_level", "sources"}), ""):
+            parts = path.split(".")
+            if not any(".".join(parts[:end]) in self.sources for end in range(1, len(parts) + 1)):
+                raise ValueError(f"sources has no entry for {path} (nor for a path above it)")
+        return self
+
+
+def _number_paths(value: object, path: str) -> Iterator[str]:
+    """Yields the dotted path of every number inside dumped `value`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _number_paths(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _number_paths(inner, f"{path}.{index}")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path
