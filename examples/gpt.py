@@ -7,8 +7,8 @@ an example batch. Its further arguments are set by `--model-arg`, such as `--mod
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class Attention(nn.Module):
@@ -25,7 +25,7 @@ class Attention(nn.Module):
         batch, sequence, width = x.shape
         heads = (batch, sequence, self.num_heads, width // self.num_heads)
         query, key, value = (part.view(heads).transpose(1, 2) for part in self.project_in(x).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.project_out(mixed.transpose(1, 2).reshape(batch, sequence, width))
 
 
@@ -65,7 +65,7 @@ class GPT(nn.Module):
         for layer in self.layers:
             x = layer(x)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
 def _initialize(module: nn.Module) -> None:
