@@ -1,0 +1,48 @@
+"""The cost model of the fsdp engine: the ideal schedule, for any nested degrees of parameters, gradients and states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costmodels.degrees import why_not_nested, why_not_secondary
+from costmodels.engine import Assignment, Engine, EngineMemory, Message
+from costmodels.fsdp.memory import memory
+from costmodels.fsdp.traffic import traffic
+from costmodels.states import NUM_MOMENTS
+from costmodels.strategy import StepShape, Strategy
+from costmodels.workload import Workload
+
+__all__ = ["FSDP"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fsdp:
+    name: str = "fsdp"
+
+    def refusal(self, workload: Workload, assignment: Assignment, shape: StepShape) -> str | None:
+        """Returns why the ideal schedule has no words for the assignment, or None."""
+        if len(assignment) != workload.num_classes:
+            return f"{len(assignment)} strategies for {workload.num_classes} classes of blocks; give one for each"
+        if shape.optimizer not in NUM_MOMENTS:
+            return f"the states of optimizer {shape.optimizer} are not known; known are {', '.join(NUM_MOMENTS)}"
+        reasons = (_refused(strategy, shape.world_size) for strategy in assignment)
+        return next((reason for reason in reasons if reason), None)
+
+    def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
+        """Returns the messages of one rank in one optimizer step."""
+        return traffic(workload, assignment, shape)
+
+    def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
+        """Returns what the fullest rank holds beside activations."""
+        return memory(workload, assignment, shape)
+
+
+def _refused(strategy: Strategy, world_size: int) -> str | None:
+    if strategy.offload != "none":
+        return "the fsdp engine keeps optimizer states on the device; offload them with deepspeed"
+    if strategy.quantized_weights or strategy.quantized_gradients:
+        return "the fsdp engine sends weights and gradients as they are; it has no quantized collectives"
+    return why_not_nested(*strategy.degrees, world_size) or why_not_secondary(strategy)
+
+
+FSDP: Engine = _Fsdp()
