@@ -1,0 +1,137 @@
+"""Machines by name or path, in the size that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hw_profiles.degrees import fill, legal_degrees, nested_pairs
+from hw_profiles.errors import ProfileError
+from hw_profiles.load import load, shipped_names, user_profile_path
+from hw_profiles.save import save
+from hw_profiles.schema import Curve, CurvePoint, HardwareProfile
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, so that no profile measured on this machine is seen."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def with_curves(profile: HardwareProfile, *degrees: tuple[int, int]) -> HardwareProfile:
+    point = (CurvePoint(bytes=1024, seconds=1e-5),)
+    curves = tuple(Curve(operation="all_gather", degree_from=a, degree_to=b, points=point) for a, b in degrees)
+    return profile.model_copy(update={"curves": curves, "sources": {**profile.sources, "curves": "by hand"}})
+
+
+def kinds(profile: HardwareProfile) -> list[tuple[int, int]]:
+    return [(curve.degree_from, curve.degree_to) for curve in profile.curves]
+
+
+def test_shipped_machines_are_those_of_the_published_experiments() -> None:
+    assert shipped_names() == (
+        "dgx-a100-80gb",
+        "dgx-h100",
+        "dgx2-v100-32gb",
+        "frontier-mi250x",
+        "local-cpu",
+        "p4d-a100-40gb",
+    )
+    assert [load(name).name for name in shipped_names()] == list(shipped_names())
+
+
+def test_num_nodes_replaces_the_outermost_size() -> None:
+    profile = load("frontier-mi250x", num_nodes=48)
+    assert [level.size for level in profile.levels] == [2, 4, 48]
+    assert (profile.world_size, profile.ranks_per_node, profile.num_nodes) == (384, 8, 48)
+
+
+def test_ranks_per_node_fill_whole_units_inside_a_node() -> None:
+    sizes = {ranks: [level.size for level in load("frontier-mi250x", 2, ranks).levels] for ranks in (1, 2, 4, 8)}
+    assert sizes == {1: [1, 1, 2], 2: [2, 1, 2], 4: [2, 2, 2], 8: [2, 4, 2]}
+
+
+@pytest.mark.parametrize("ranks_per_node", [0, -1, 3, 6, 16])
+def test_ranks_that_a_node_does_not_have_are_refused(ranks_per_node: int) -> None:
+    with pytest.raises(ProfileError, match="1, 2, 4, 8") as caught:
+        load("dgx-a100-80gb", ranks_per_node=ranks_per_node)
+    assert (caught.value.key, caught.value.value) == ("ranks_per_node", ranks_per_node)
+
+
+@pytest.mark.parametrize("num_nodes", [0, -2])
+def test_a_machine_without_nodes_is_refused(num_nodes: int) -> None:
+    with pytest.raises(ProfileError, match=f"{num_nodes} nodes"):
+        load("dgx-a100-80gb", num_nodes=num_nodes)
+
+
+def test_an_unknown_name_lists_what_is_shipped_and_what_is_near() -> None:
+    with pytest.raises(ProfileError, match=r"Did you mean .*dgx-a100-80gb.*Shipped: dgx-a100-80gb, .*local-cpu"):
+        load("DGX-A100-80")
+    with pytest.raises(ProfileError, match=r"neither a file nor a shipped name\. Shipped"):
+        load("no-such-machine")
+
+
+def test_local_cpu_takes_any_nodes_and_ranks() -> None:
+    profile = load("local-cpu", num_nodes=3, ranks_per_node=5)
+    assert (profile.world_size, profile.num_nodes) == (15, 3)
+    assert legal_degrees([level.size for level in profile.levels]) == (1, 5, 15)
+
+
+def test_more_logical_ranks_share_the_cores_and_the_memory() -> None:
+    four, sixteen = load("local-cpu", 1, 4), load("local-cpu", 2, 8)
+    assert sixteen.device.matmul_flop_per_s["fp32"] * 4 == four.device.matmul_flop_per_s["fp32"]
+    assert sixteen.device.memory_bytes * 4 == four.device.memory_bytes
+    assert sixteen.levels[0].unit_bytes_per_s * 4 == four.levels[0].unit_bytes_per_s
+    # A node of 8 has twice the ranks of a node of 4, each with a fourth of the speed.
+    assert sixteen.levels[1].unit_bytes_per_s * 2 == four.levels[1].unit_bytes_per_s
+    assert "16 ranks in place of 4" in sixteen.sources["device"]
+
+
+def test_fewer_logical_ranks_than_cores_are_no_faster_than_one_core() -> None:
+    one, four = load("local-cpu", 1, 1), load("local-cpu", 1, 4)
+    assert one.device.matmul_flop_per_s == four.device.matmul_flop_per_s
+
+
+def test_more_logical_ranks_than_memory_are_refused() -> None:
+    with pytest.raises(ProfileError, match="use fewer ranks"):
+        load("local-cpu", num_nodes=2, ranks_per_node=512)
+
+
+def test_the_measured_profile_takes_the_place_of_local_cpu(cache: Path) -> None:
+    measured = load("local-cpu", 2, 2).model_copy(update={"description": "measured"})
+    assert user_profile_path() == cache / "shardplan" / "local-cpu.json"
+    save(measured, user_profile_path())
+    assert load("local-cpu") == measured
+    assert load("local-cpu", 2, 4).description == "measured"
+
+
+def test_curves_stay_where_their_groups_still_are_what_was_measured() -> None:
+    measured = with_curves(load("dgx-a100-80gb", 4), (1, 8), (2, 4), (8, 16), (1, 16), (8, 32), (1, 32))
+    path = save(measured, user_profile_path().parent / "machine.json")
+    assert kinds(load(path, 4)) == kinds(measured)
+    assert kinds(load(path, 8)) == kinds(measured)
+    assert kinds(load(path, 2)) == [(1, 8), (2, 4), (8, 16), (1, 16)]
+    # With 4 ranks per node the group of 8 crosses nodes, and fewer groups share a node's network.
+    assert kinds(load(path, 4, 4)) == [(2, 4)]
+
+
+def test_logical_curves_are_dropped_with_any_change() -> None:
+    measured = with_curves(load("local-cpu", 2, 2), (1, 2), (1, 4))
+    path = save(measured, user_profile_path())
+    assert kinds(load(path, 2, 2)) == [(1, 2), (1, 4)]
+    assert kinds(load("local-cpu", 2, 4)) == []
+
+
+def test_fills_and_pairs() -> None:
+    assert [fill((2, 4, 3), degree) for degree in (1, 2, 4, 8, 24, 6, 16)] == [
+        (1, 1, 1),
+        (2, 1, 1),
+        (2, 2, 1),
+        (2, 4, 1),
+        (2, 4, 3),
+        None,
+        None,
+    ]
+    assert nested_pairs((1, 2, 4)) == ((1, 2), (1, 4), (2, 4))
