@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from costmodels.collectives import collective_time
-from costmodels.compute import NS_PER_S
+from costmodels.compute import NS_PER_S, overlappable_ns
 from costmodels.engine import Cause, Message, Operation
 from costmodels.lower import round_up
-from costmodels.network import Network, Provenance
+from costmodels.network import DeviceSpeed, Network, Provenance
 
 CAUSES: tuple[Cause, ...] = ("forward", "backward", "boundary", "update", "control")
 
@@ -38,27 +38,34 @@ class CommunicationTime:
     """What one rank's messages take in one optimizer step."""
 
     duration: ByCause
-    forward_unhidden_ns: int
-    """u of the forwards: the longest message of each micro-batch."""
-    backward_unhidden_ns: int
-    """u of the backwards: the longest reduction of each micro-batch; does not depend on recomputation."""
+    forward_overlappable_ns: int
+    """What can run beside compute: phi of all but the longest message of each micro-batch."""
+    backward_overlappable_ns: int
+    """What can run beside compute: phi of all but the longest reduction of each micro-batch."""
 
 
-def communication_time(messages: tuple[Message, ...], network: Network, num_micro_batches: int) -> CommunicationTime:
-    """Returns what the messages of a step take, before any of it is hidden."""
-    totals = dict.fromkeys(CAUSES, 0)
-    leads: list[tuple[int, int]] = []
-    tails: list[tuple[int, int]] = []
+def communication_time(
+    messages: tuple[Message, ...], network: Network, num_micro_batches: int, speed: DeviceSpeed
+) -> CommunicationTime:
+    """Returns what the messages of a step take, before any of it is hidden, and how much can be.
+
+    In each micro-batch nothing hides the longest message of the forward, because the first block cannot compute
+    before it is gathered, nor the longest reduction of the backward, because the last gradients cannot be sent before
+    they are computed. Neither depends on what is recomputed.
+    """
+    total: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
+    overlappable: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
+    bare: dict[Cause, list[tuple[int, int]]] = {cause: [] for cause in CAUSES}
     for message, (duration_ns, _) in zip(messages, message_times(messages, network), strict=True):
-        totals[message.cause] += duration_ns * message.count
-        if message.cause == "forward":
-            leads.append((duration_ns, message.count))
-        elif message.cause == "backward" and message.operation not in _GATHERS:
-            tails.append((duration_ns, message.count))
+        part_ns = overlappable_ns(duration_ns, speed)
+        total[message.cause] += duration_ns * message.count
+        overlappable[message.cause] += part_ns * message.count
+        if message.cause == "forward" or message.operation not in _GATHERS:
+            bare[message.cause].append((part_ns, message.count))
     return CommunicationTime(
-        ByCause(*(totals[cause] for cause in CAUSES)),
-        _longest(leads, num_micro_batches),
-        _longest(tails, num_micro_batches),
+        ByCause(*(total[cause] for cause in CAUSES)),
+        overlappable["forward"] - _longest(bare["forward"], num_micro_batches),
+        overlappable["backward"] - _longest(bare["backward"], num_micro_batches),
     )
 
 

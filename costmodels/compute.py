@@ -26,6 +26,9 @@ from costmodels.workload import Segment, Workload
 
 NS_PER_S = 10**9
 
+OVERLAP_PARTS = 1000
+"""phi, the part of communication that runs beside compute, is counted in whole parts of this, rounded down."""
+
 SEGMENT_NS = Formula(
     "segment",
     NS_PER_S * Max(FLOP / FLOP_PER_S, IO_BYTES / BYTES_PER_S, NUM_OPERATORS * LAUNCH_S),  # type: ignore[no-untyped-call]
@@ -62,6 +65,9 @@ class ComputeTime:
     backward_ns: int
     """Recomputation included."""
     update_ns: int
+    forward_overlappable_ns: int
+    """What communication can run beside: phi of each class's time, rounded down class by class."""
+    backward_overlappable_ns: int
 
     @property
     def total_ns(self) -> int:
@@ -76,19 +82,30 @@ def compute_time(workload: Workload, assignment: Assignment, shape: StepShape, s
         ValueError: an optimizer whose states are not known.
     """
     classes = class_compute(workload, shape.micro_batch_size, speed)
-    forward_ns = sum(each.forward_ns for each in classes)
-    backward_ns = sum(each.backward_ns for each in classes)
-    backward_ns += sum(
+    forward = [each.forward_ns for each in classes]
+    backward = [each.backward_ns for each in classes]
+    backward += [
         each.recompute_ns for each, strategy in zip(classes, assignment, strict=True) if strategy.recompute == "full"
-    )
+    ]
+    update = [
+        class_update_ns(workload, block_class, strategy, shape, speed)
+        for block_class, strategy in enumerate(assignment)
+    ]
     return ComputeTime(
-        forward_ns * shape.num_micro_batches,
-        backward_ns * shape.num_micro_batches,
-        sum(
-            class_update_ns(workload, block_class, strategy, shape, speed)
-            for block_class, strategy in enumerate(assignment)
-        ),
+        forward_ns=sum(forward) * shape.num_micro_batches,
+        backward_ns=sum(backward) * shape.num_micro_batches,
+        update_ns=sum(update),
+        forward_overlappable_ns=sum(overlappable_ns(each, speed) for each in forward) * shape.num_micro_batches,
+        backward_overlappable_ns=sum(overlappable_ns(each, speed) for each in backward) * shape.num_micro_batches,
     )
+
+
+def overlappable_ns(duration_ns: int, speed: DeviceSpeed) -> int:
+    """Returns the part of a duration in which the device both computes and communicates: phi of it, rounded down.
+
+    Applied to each duration before they are summed, so that sums of it stay linear in what is chosen.
+    """
+    return int(min(1.0, speed.overlap) * OVERLAP_PARTS) * duration_ns // OVERLAP_PARTS
 
 
 def class_compute(workload: Workload, micro_batch_size: int, speed: DeviceSpeed) -> tuple[ClassCompute, ...]:

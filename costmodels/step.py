@@ -23,9 +23,6 @@ from costmodels.network import DeviceSpeed, Network, Provenance
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
 
-OVERLAP_PARTS = 1000
-"""phi is counted in whole parts of this, rounded down."""
-
 _FROM_LEAST_CERTAIN: tuple[Provenance, ...] = ("modelled", "interpolated", "measured")
 
 
@@ -106,41 +103,25 @@ def step_time(
         ValueError: an optimizer whose states are not known.
     """
     compute = compute_time(workload, assignment, shape, speed)
-    communication = communication_time(messages, network, shape.num_micro_batches)
-    exposed = exposed_time(compute, communication, overlap_parts(speed))
+    communication = communication_time(messages, network, shape.num_micro_batches, speed)
+    exposed = exposed_time(compute, communication)
     return StepTime(compute, exposed, _kinds(messages, network, communication.duration, exposed))
 
 
-def exposed_time(compute: ComputeTime, communication: CommunicationTime, parts: int) -> ByCause:
-    """Returns the communication that compute does not hide, by cause.
+def exposed_time(compute: ComputeTime, communication: CommunicationTime) -> ByCause:
+    """Returns the communication of one step that its compute does not hide, by cause.
 
-    Args:
-        compute: of one step.
-        communication: of the same step.
-        parts: phi in parts of `OVERLAP_PARTS`.
+    In a linear model: each phase takes the greater of c + k - (what compute leaves overlappable) and c + k - (what
+    communication leaves overlappable).
     """
     sent = communication.duration
     return ByCause(
-        sent.forward_ns - hidden_ns(compute.forward_ns, sent.forward_ns, communication.forward_unhidden_ns, parts),
-        sent.backward_ns - hidden_ns(compute.backward_ns, sent.backward_ns, communication.backward_unhidden_ns, parts),
+        sent.forward_ns - min(compute.forward_overlappable_ns, communication.forward_overlappable_ns),
+        sent.backward_ns - min(compute.backward_overlappable_ns, communication.backward_overlappable_ns),
         sent.boundary_ns,
         sent.update_ns,
         sent.control_ns,
     )
-
-
-def hidden_ns(compute_ns: int, communication_ns: int, unhidden_ns: int, parts: int) -> int:
-    """Returns the communication of a phase that runs beside its compute: phi min(c, k - u), rounded down.
-
-    In a linear model: the greatest whole h with 1000 h <= parts x c and 1000 h <= parts x (k - u); the phase then
-    takes c + k - h.
-    """
-    return parts * min(compute_ns, communication_ns - unhidden_ns) // OVERLAP_PARTS
-
-
-def overlap_parts(speed: DeviceSpeed) -> int:
-    """Returns phi = `speed.overlap` in whole parts of `OVERLAP_PARTS`."""
-    return int(min(1.0, speed.overlap) * OVERLAP_PARTS)
 
 
 def _kinds(messages: tuple[Message, ...], network: Network, sent: ByCause, exposed: ByCause) -> tuple[KindTime, ...]:
