@@ -1,5 +1,375 @@
-"""The `shardplan` command: reads, calls, prints, exits."""
+"""The `shardplan` command: reads, calls, prints, exits.
+
+Heavy libraries are imported inside the commands that need them, so that `--help` and `machines` answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from hw_profiles.errors import ProfileError
+from planner.errors import InputError, RunError, ShardplanError
+from planner.options import Counts, Degrees, Folder, Force, Json, Nodes, Out, Verbose, parse_counts, parse_degrees
+from planner.planned_folder import planned_from, read_folder, refuse_existing
+from planner.report.failure import failure_document, failure_text
+from planner.report.screen import Screen, json_text
+from planner.request import Request, takes_request
+
+if TYPE_CHECKING:
+    from costmodels.strategy import Precision
+    from hw_profiles.schema import HardwareProfile
+    from planner.model_graph import ModelGraph
+    from planner.plan import Plan
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended. Source: POSIX shells, 128 + SIGINT."""
+
+app = typer.Typer(
+    name="shardplan",
+    help="Plans sharded data-parallel training: the fastest partition that fits, proved, as files that run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+@takes_request
+def plan(
+    request: Request,
+    nodes: Nodes = None,
+    out: Out = None,
+    force: Force = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Choose the fastest partition of parameters, gradients and optimizer states that fits."""
+    from hw_profiles.load import load
+    from planner.pipeline import plan as choose
+
+    screen = Screen(as_json)
+    if out is not None:
+        refuse_existing(out, force=force)
+    profile = load(request.hardware, nodes, request.ranks_per_node)
+    graph = _graph(request, profile, screen)
+    with screen.status("choosing the fastest strategy that fits"):
+        chosen = choose(graph, profile, request.job(graph.precision, graph.sequence_length))
+    _deliver(chosen, graph, profile, screen, out, force, verbose)
+
+
+@app.command()
+@takes_request
+def estimate(
+    request: Request,
+    degrees: Annotated[
+        Degrees | None, typer.Option(parser=parse_degrees, metavar="p,g,o", help="The strategy's degrees.")
+    ] = None,
+    secondary_degree: Annotated[
+        int | None, typer.Option(min=1, metavar="s", help="Degree of the parameters kept for backward; default: p.")
+    ] = None,
+    ds_config: Annotated[
+        Path | None, typer.Option("--ds-config", metavar="FILE", help="A DeepSpeed config instead of degrees.")
+    ] = None,
+    nodes: Nodes = None,
+    out: Out = None,
+    force: Force = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Say what one given strategy would do: its memory, traffic and time."""
+    from hw_profiles.load import load
+    from planner.pipeline import estimate as evaluate
+
+    screen = Screen(as_json)
+    _one_strategy(degrees, secondary_degree, ds_config)
+    if out is not None:
+        refuse_existing(out, force=force)
+    profile = load(request.hardware, nodes, request.ranks_per_node)
+    graph = _graph(request, profile, screen)
+    job = request.job(graph.precision, graph.sequence_length)
+    with screen.status("estimating"):
+        answer = evaluate(graph, profile, job, degrees, secondary_degree=secondary_degree, ds_config=ds_config)
+    _deliver(answer, graph, profile, screen, out, force, verbose)
+
+
+@app.command()
+@takes_request
+def sweep(
+    request: Request,
+    nodes: Annotated[
+        Counts, typer.Option(parser=parse_counts, metavar="1,2,4", help="Numbers of nodes, each to be planned for.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Plan for several sizes of the machine: one trace, a plan or the reason for each."""
+    from hw_profiles.load import load
+    from planner.pipeline import sweep as plan_each
+
+    screen = Screen(as_json)
+    profile = load(request.hardware, max(nodes), request.ranks_per_node)
+    graph = _graph(request, profile, screen)
+    sizes = [count * profile.ranks_per_node for count in nodes]
+    with screen.status(f"planning for {len(sizes)} sizes"):
+        answers = plan_each(graph, profile, request.job(graph.precision, graph.sequence_length), sizes)
+    if as_json:
+        screen.document(json_text([answer.model_dump(mode="json") for answer in answers]))
+    else:
+        from planner.report.sweep import sweep_table
+
+        screen.page(sweep_table(answers))
+
+
+@app.command()
+def trace(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="As for `plan`.")],
+    sequence_length: Annotated[int | None, typer.Option(min=1, metavar="S", help="Tokens per sample.")] = None,
+    precision: Annotated[Literal["bf16", "fp16", "fp32"], typer.Option(help="What the model computes in.")] = "bf16",
+    device: Annotated[Literal["cuda", "cpu"], typer.Option(help="Whose kernels decide what is saved.")] = "cuda",
+    model_arg: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for `plan`.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the ModelGraph here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Trace a model: its blocks, work and saved bytes. A saved trace serves as MODEL."""
+    from planner.report.graph import graph_page
+    from planner.saved_graph import graph_document
+
+    screen = Screen(as_json)
+    graph = _trace(model, model_arg or [], precision, device, sequence_length, screen)
+    document = json_text(graph_document(graph))
+    if out is not None:
+        _write(out, document)
+    if as_json:
+        screen.document(document)
+    else:
+        screen.page(graph_page(graph))
+
+
+@app.command()
+def run(
+    folder: Folder,
+    steps: Annotated[int, typer.Option(min=1, metavar="K", help="Optimizer steps.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Of the initial weights and of generated data.")] = 0,
+    hostfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Lines of `host slots=n`.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE.py:CALLABLE", help="Data in place of generated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Launch the emitted files, and show what was measured beside what was predicted."""
+    from planner.report.progress import run_progress
+    from planner.report.run import run_page
+    from planner.run import run as launch
+
+    screen = Screen(as_json)
+    try:
+        with run_progress(steps) as on_step:
+            report = launch(folder, steps=steps, seed=seed, hostfile=hostfile, data=data, on_progress=on_step)
+    except KeyboardInterrupt as error:
+        raise RunError("interrupted; all ranks were ended") from error
+    if as_json:
+        screen.document(json_text(report.model_dump(mode="json")))
+    else:
+        screen.page(run_page(report))
+
+
+@app.command()
+def explain(
+    folder: Folder,
+    why_not: Annotated[
+        Degrees | None, typer.Option(parser=parse_degrees, metavar="p,g,o", help="Why did this strategy lose?")
+    ] = None,
+    secondary_degree: Annotated[
+        int | None, typer.Option(min=1, metavar="s", help="With --why-not: its secondary degree.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the formulas of a plan with their numbers, or why another strategy lost."""
+    from planner.compare import compare
+    from planner.explain import explain as explanation_of
+    from planner.pipeline import estimate as evaluate
+    from planner.report.explanation import comparison_page, explanation_page
+
+    screen = Screen(as_json)
+    planned = read_folder(folder)
+    if why_not is None:
+        explanation = explanation_of(planned.plan, planned.graph, planned.profile)
+        document, page = explanation.model_dump(mode="json"), explanation_page(explanation)
+    else:
+        other = evaluate(planned.graph, planned.profile, planned.job(), why_not, secondary_degree=secondary_degree)
+        comparison = compare(planned.plan, other)
+        document, page = comparison.model_dump(mode="json"), comparison_page(comparison)
+    if as_json:
+        screen.document(json_text(document))
+    else:
+        screen.page(page)
+
+
+@app.command()
+def profile(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Default: what `--hardware local-cpu` reads.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repetitions.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Logical nodes to start here.")] = 1,
+    ranks_per_node: Annotated[int, typer.Option(min=1, metavar="R", help="Ranks of each.")] = 1,
+    topology: Annotated[Path | None, typer.Option(metavar="FILE", help="A topology dump to read.")] = None,
+    collectives: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Benchmark outputs to read.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine, alone or under torchrun or srun."""
+    if topology is not None or collectives:
+        raise InputError("--topology and --collectives are not there yet; without them the machine is measured")
+    from hw_profiles.load import user_profile_path
+    from hw_profiles.measure import profile_machine
+    from hw_profiles.save import as_json as profile_json
+    from hw_profiles.save import save
+    from planner.report.machines import profile_page, saved_to
+
+    screen = Screen(as_json)
+    with screen.progress("measuring") as say:
+        measured = profile_machine(nodes, ranks_per_node, quick, say)
+    path = save(measured, out or user_profile_path())
+    if as_json:
+        screen.document(profile_json(measured))
+    else:
+        screen.page(profile_page(measured))
+        screen.page(saved_to(path))
+
+
+@app.command()
+def machines(as_json: Json = False) -> None:
+    """List the shipped machines."""
+    from hw_profiles.load import load, shipped_names
+
+    screen = Screen(as_json)
+    profiles = [load(name) for name in shipped_names()]
+    if as_json:
+        screen.document(json_text([profile.model_dump(mode="json", exclude={"curves"}) for profile in profiles]))
+    else:
+        from planner.report.machines import machines_table
+
+        screen.page(machines_table(profiles))
+
+
+def _graph(request: Request, profile: HardwareProfile, screen: Screen) -> ModelGraph:
+    """The traced model of a request: a saved trace, or a new one for the machine's kind of device."""
+    from planner.saved_graph import read_graph
+
+    saved = read_graph(request.model)
+    if saved is None:
+        precision = request.precision or "bf16"
+        arguments = request.model_arg or []
+        return _trace(request.model, arguments, precision, profile.device.kind, request.sequence_length, screen)
+    for name, asked, traced in (
+        ("--precision", request.precision, saved.precision),
+        ("--sequence-length", request.sequence_length, saved.sequence_length),
+        ("--device", profile.device.kind, saved.device),
+    ):
+        if asked not in (None, traced):
+            raise InputError(f"{request.model} was traced with {name} {traced}, not {asked}: trace the model again")
+    if request.model_arg:
+        raise InputError(f"{request.model} is a saved trace: --model-arg has no effect on it; trace the model again")
+    return saved
+
+
+def _trace(
+    spec: str,
+    arguments: list[str],
+    precision: Precision,
+    device: Literal["cuda", "cpu"],
+    sequence_length: int | None,
+    screen: Screen,
+) -> ModelGraph:
+    from planner.source import read_source
+    from planner.trace import trace as trace_model
+
+    source = read_source(spec, tuple(arguments))
+    with screen.status(f"tracing {spec}"):
+        return trace_model(source, precision=precision, device=device, sequence_length=sequence_length)
+
+
+def _one_strategy(degrees: Degrees | None, secondary_degree: int | None, ds_config: Path | None) -> None:
+    if (degrees is None) == (ds_config is None):
+        raise InputError("give either --degrees p,g,o or --ds-config FILE: the one strategy to estimate")
+    if ds_config is not None and secondary_degree is not None:
+        raise InputError("--secondary-degree goes with --degrees; a DeepSpeed config says its own")
+
+
+def _deliver(
+    answer: Plan,
+    graph: ModelGraph,
+    profile: HardwareProfile,
+    screen: Screen,
+    out: Path | None,
+    force: bool,
+    verbose: bool,
+) -> None:
+    """Writes the folder that was asked for, then prints the plan."""
+    from planner.emit import emit, plan_json
+    from planner.report.plan import plan_summary, written_to
+
+    if out is not None:
+        emit(answer, out, force=force, extra_files=planned_from(graph, profile))
+    if screen.as_json:
+        screen.document(plan_json(answer))
+        return
+    screen.page(plan_summary(answer, verbose=verbose))
+    screen.page(written_to(out))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Runs the command line and exits with the contract's code."""
+    sys.exit(answer(sys.argv[1:]))
+
+
+def answer(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code; an error becomes a text, never a traceback."""
+    try:
+        returned = app(arguments, prog_name="shardplan", standalone_mode=False)
+    except typer.TyperException as error:
+        return _fail(arguments, error, error.exit_code, error.format_message())
+    except ShardplanError as error:
+        return _fail(arguments, error, error.exit_code, str(error))
+    except ProfileError as error:
+        return _fail(arguments, error, InputError.exit_code, str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has closed it: nobody is left to tell. Python would try again while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        return _fail(arguments, error, 1, _bug_text(error))
+    return returned if isinstance(returned, int) else 0
+
+
+def _fail(arguments: list[str], error: Exception, exit_code: int, message: str) -> int:
+    screen = Screen(as_json="--json" in arguments)
+    screen.note(failure_text(message))
+    if screen.as_json:
+        screen.document(json_text(failure_document(error, exit_code, message)))
+    if os.environ.get("SHARDPLAN_DEBUG") == "1":
+        traceback.print_exception(error)
+    return exit_code
+
+
+def _bug_text(error: Exception) -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="shardplan-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        traceback.print_exception(error, file=file)
+    return (
+        f"this is a bug in shardplan: {type(error).__name__}: {error}\n"
+        f"The details are in {file.name}; SHARDPLAN_DEBUG=1 shows them here. Please report them."
+    )

@@ -1,0 +1,1 @@
+"""What people read: plans, runs, machines and explanations as rich renderables, from values alone."""

@@ -1,0 +1,112 @@
+"""Machines for people: the table of shipped profiles, and one profile with its levels and measured bandwidths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hw_profiles.schema import Curve, HardwareProfile, Level
+from planner.report.figures import bytes_text, seconds_text
+from planner.report.names import operation_text
+
+
+def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
+    """Returns a row per machine: its device, and the bandwidth into one unit of each level, inner first."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("device", no_wrap=True)
+    table.add_column("memory", justify="right", no_wrap=True)
+    table.add_column("TFLOP/s", justify="right", no_wrap=True)
+    table.add_column("levels", no_wrap=True)
+    table.add_column("GB/s", justify="right", no_wrap=True)
+    for profile in profiles:
+        device = profile.device
+        half = device.peak_flop_per_s.get("bf16") or device.peak_flop_per_s.get("fp16")
+        table.add_row(
+            profile.name,
+            device.name,
+            bytes_text(device.memory_bytes),
+            "-" if half is None else _tflop(half),
+            "\n".join(f"{level.name} of {level.size}" for level in profile.levels),
+            "\n".join(_gigabytes(level.unit_bytes_per_s) for level in profile.levels),
+        )
+    note = (
+        "TFLOP/s: dense, half precision. Levels: inner first, with the bandwidth into one unit. --nodes sets the last."
+    )
+    return Group(table, Text(f"\n{note}", style="dim"))
+
+
+def _gigabytes(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e9:.3g}"
+
+
+def _tflop(flop_per_s: float) -> str:
+    return f"{flop_per_s / 1e12:.3g}"
+
+
+def profile_page(profile: HardwareProfile) -> RenderableType:
+    """Returns a profile: its device, its levels, and the bandwidth of its largest measured messages."""
+    device = profile.device
+    title = Text(profile.name, style="bold green")
+    title.append(
+        f"  {profile.world_size // profile.ranks_per_node} nodes × {profile.ranks_per_node} ranks, {device.name}, "
+        f"{bytes_text(device.memory_bytes)} per rank",
+        style="not bold default",
+    )
+    parts: list[RenderableType] = [title, Text("\nDevice", style="bold"), _device(profile)]
+    parts += [Text("\nLevels, inner first", style="bold"), _levels(profile.levels)]
+    if profile.curves:
+        parts += [Text("\nMeasured collectives", style="bold"), _curves(profile.curves)]
+    return Group(*parts)
+
+
+def _device(profile: HardwareProfile) -> RenderableType:
+    device = profile.device
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column()
+    for precision in ("bf16", "fp16", "fp32"):
+        if precision in device.matmul_flop_per_s:
+            lines.add_row(f"  matmul {precision}", f"{_tflop(device.matmul_flop_per_s[precision])} TFLOP/s")
+    lines.add_row("  memory", f"{_gigabytes(device.memory_bytes_per_s)} GB/s")
+    lines.add_row("  reserved", bytes_text(device.reserved_bytes))
+    lines.add_row("  per operator", seconds_text(device.operator_launch_s))
+    return lines
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    for index, name in enumerate(names):
+        table.add_column(name, no_wrap=True, justify="left" if index == 0 else "right")
+    return table
+
+
+def _levels(levels: Sequence[Level]) -> RenderableType:
+    table = _table("level", "size", "GB/s into one unit", "start-up")
+    for level in levels:
+        table.add_row(level.name, str(level.size), _gigabytes(level.unit_bytes_per_s), seconds_text(level.alpha_s))
+    return table
+
+
+def _curves(curves: Sequence[Curve]) -> RenderableType:
+    table = _table("collective", "smallest", "takes", "largest", "takes", "algorithm GB/s")
+    for curve in curves:
+        first, last = curve.points[0], curve.points[-1]
+        table.add_row(
+            operation_text(curve.operation, curve.degree_from, curve.degree_to),
+            bytes_text(first.bytes),
+            seconds_text(first.seconds),
+            bytes_text(last.bytes),
+            seconds_text(last.seconds),
+            _gigabytes(last.bytes / last.seconds),
+        )
+    return table
+
+
+def saved_to(path: Path) -> RenderableType:
+    """Returns where the profile is and how to plan on it."""
+    return Text(f"\nWritten to {path}\nNext: shardplan plan MODEL --hardware {path} --global-batch-size B")

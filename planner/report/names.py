@@ -1,0 +1,97 @@
+"""Strategies in words: the published system that a point of the search space is, and what it shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.plan import PlannedHardware, PlannedStrategy
+
+
+def system_name(strategy: PlannedStrategy, hardware: PlannedHardware) -> str:
+    """Returns the published system with these degrees, or `degrees p, g, o` where none has them.
+
+    Source: the table of published systems in docs (ZeRO, ZeRO++, MiCS, HSDP, AMSP, PaRO, Frontier).
+    """
+    world, node = hardware.world_size, hardware.ranks_per_node
+    p, g, o = strategy.param_degree, strategy.grad_degree, strategy.optim_degree
+    if (p, g, o) == (1, 1, 1):
+        return "DDP" if world > 1 else "one rank"
+    if p == world:
+        return _zero_3(strategy, world)
+    names: dict[tuple[int, int, int], str] = {
+        (1, 1, world): "ZeRO-1",
+        (1, world, world): "ZeRO-2",
+        (1, node, world): "PaRO NIG",
+        (node, node, world): "PaRO IIG",
+        (node, world, world): "PaRO IGG",
+    }
+    if (p, g, o) in names:
+        return names[p, g, o]
+    if p == g == o:
+        return f"MiCS / HSDP of {p}"
+    if p == 1 and g == o:
+        return f"hybrid ZeRO-2 of {g}"
+    if p == g == 1:
+        return f"hybrid ZeRO-1 of {o}"
+    return f"degrees {p}, {g}, {o}"
+
+
+def _zero_3(strategy: PlannedStrategy, world_size: int) -> str:
+    secondary = strategy.secondary_degree
+    if secondary == world_size:
+        return "ZeRO-3"
+    return "ZeRO-3, kept" if secondary == 1 else f"ZeRO-3 with hpZ of {secondary}"
+
+
+def plan_name(strategies: Sequence[PlannedStrategy], hardware: PlannedHardware) -> str:
+    """Returns the distinct systems of a plan's strategies, joined: nearly always one."""
+    return " + ".join(dict.fromkeys(system_name(strategy, hardware) for strategy in strategies))
+
+
+def degrees_text(strategies: Sequence[PlannedStrategy]) -> str:
+    """Returns the distinct (p, g, o) of a plan's strategies, each once: `1, 32, 32`."""
+    return " + ".join(dict.fromkeys(f"{s.param_degree}, {s.grad_degree}, {s.optim_degree}" for s in strategies))
+
+
+def sharding_text(strategy: PlannedStrategy, world_size: int) -> str:
+    """Returns what is sharded over how many ranks, as a sentence without its full stop."""
+    kinds = (
+        ("parameters", strategy.param_degree),
+        ("gradients", strategy.grad_degree),
+        ("optimizer states", strategy.optim_degree),
+    )
+    by_degree: dict[int, list[str]] = {}
+    for kind, degree in kinds:
+        by_degree.setdefault(degree, []).append(kind)
+    clauses = [
+        f"{_listing(by_degree[degree])} {_where(degree, world_size)}" for degree in sorted(by_degree, reverse=True)
+    ]
+    sentence = "; ".join(clauses)
+    return sentence[:1].upper() + sentence[1:] + _backward(strategy)
+
+
+def _where(degree: int, world_size: int) -> str:
+    if degree == 1:
+        return "whole on every rank"
+    return (
+        f"sharded over all {degree} ranks" if degree == world_size else f"sharded over {degree} of {world_size} ranks"
+    )
+
+
+def _backward(strategy: PlannedStrategy) -> str:
+    p, s = strategy.param_degree, strategy.secondary_degree
+    if p == 1:
+        return ""
+    if s == p:
+        return "; gathered anew in backward"
+    return "; kept gathered for backward" if s == 1 else f"; a second copy over {s} ranks for backward"
+
+
+def _listing(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def operation_text(operation: str, degree_from: int, degree_to: int) -> str:
+    """Returns a collective and its group: `all-gather over 32`, `all-reduce between 8 and 32`."""
+    group = f"over {degree_to}" if degree_from == 1 else f"between {degree_from} and {degree_to}"
+    return f"{operation.replace('_', '-')} {group}"

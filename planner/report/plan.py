@@ -1,0 +1,191 @@
+"""The summary of a plan: what was chosen and why, memory against the budget, time by cause, alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from planner.plan import Plan, PlannedStrategy
+from planner.report.alternatives import alternatives_table, runner_up
+from planner.report.bar import Bar
+from planner.report.figures import bytes_text, bytes_unit, count_text, plural, seconds_text, seconds_unit, share_text
+from planner.report.names import degrees_text, operation_text, plan_name, sharding_text
+
+ENGINE_NAMES = {"deepspeed": "DeepSpeed", "fsdp": "FSDP2"}
+
+
+def plan_summary(plan: Plan, *, verbose: bool = False) -> RenderableType:
+    """Returns the page that `plan` and `estimate` print; `verbose` adds every alternative and the traffic."""
+    parts = [_headline(plan), *_titled("Time of a step", _time(plan)), *_titled("Memory at the peak", _memory(plan))]
+    if verbose:
+        parts += _titled("Traffic per rank and step", _traffic(plan))
+    if plan.alternatives:
+        parts += _titled("Alternatives", alternatives_table(plan, every=verbose))
+    parts += [_warning(text) for text in plan.warnings]
+    return Group(*parts)
+
+
+def _titled(title: str, *content: RenderableType) -> list[RenderableType]:
+    return [Text(f"\n{title}", style="bold"), *(Padding(part, (0, 0, 0, 2)) for part in content)]
+
+
+def _warning(text: str) -> RenderableType:
+    return Text.assemble(("\nwarning: ", "bold yellow"), text)
+
+
+def _headline(plan: Plan) -> RenderableType:
+    job, hardware, model = plan.job, plan.hardware, plan.model
+    title = Text(f"{plan_name(plan.strategies, hardware)} on {ENGINE_NAMES[plan.engine]}", style="bold green")
+    title.append(f"  (p, g, o) = ({degrees_text(plan.strategies)})", style="not bold default")
+    nodes = hardware.world_size // hardware.ranks_per_node
+    frozen = model.num_params - model.num_trainable_params
+    parameters = count_text(model.num_params) + " parameters" + (f", {count_text(frozen)} frozen" if frozen else "")
+    length = f" of {plural(job.sequence_length, 'token')}" if job.sequence_length else ""
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column()
+    lines.add_row("model", f"{model.name}, {parameters}, {job.precision}, {job.optimizer}")
+    lines.add_row("machine", f"{hardware.name}, {plural(nodes, 'node')} × {plural(hardware.ranks_per_node, 'rank')}")
+    lines.add_row(
+        "batch",
+        f"{plural(job.global_batch_size, 'sample')}{length} = {job.micro_batch_size:,} × "
+        f"{plural(job.num_micro_batches, 'micro-batch')} × {plural(hardware.world_size, 'rank')}",
+    )
+    lines.add_row("sharding", "\n".join(_shardings(plan)))
+    lines.add_row("recompute", _recompute(plan))
+    lines.add_row("why", _why(plan))
+    return Group(title, Padding(lines, (0, 0, 0, 2)))
+
+
+def _shardings(plan: Plan) -> list[str]:
+    by_text: dict[str, int] = {}
+    for strategy in plan.strategies:
+        text = sharding_text(strategy, plan.hardware.world_size)
+        by_text[text] = by_text.get(text, 0) + len(strategy.blocks)
+    if len(by_text) == 1:
+        return list(by_text)
+    return [f"{plural(count, 'block')}: {text}" for text, count in by_text.items()]
+
+
+def _recompute(plan: Plan) -> str:
+    full = _num_blocks(strategy for strategy in plan.strategies if strategy.recompute == "full")
+    every = _num_blocks(plan.strategies)
+    return f"full in {full} of {plural(every, 'block')}" if full else "none"
+
+
+def _num_blocks(strategies: Iterable[PlannedStrategy]) -> int:
+    return sum(len(strategy.blocks) for strategy in strategies)
+
+
+def _why(plan: Plan) -> str:
+    solver = plan.solver
+    if solver.status == "FIXED":
+        return "given, not chosen"
+    count = plural(solver.num_strategies, "combination")
+    proof = (
+        f"proved fastest of {count}"
+        if solver.status == "OPTIMAL"
+        else (f"fastest found of {count}; a faster one could save at most {100 * solver.gap:.1f}%")
+    )
+    second = runner_up(plan)
+    if second is None:
+        return proof
+    slower = 100 * (second.step_s / plan.predicted.step_s - 1)
+    return f"{proof}; then {second.name} at {seconds_text(second.step_s)} ({slower:+.1f}%)"
+
+
+def _time(plan: Plan) -> RenderableType:
+    predicted = plan.predicted
+    unit = seconds_unit(predicted.step_s)
+    table = _waterfall()
+    begin = 0.0
+    for name, seconds, style in _causes(plan):
+        bar = Bar(begin, begin + seconds, predicted.step_s, style)
+        table.add_row(name, unit.text(seconds), share_text(seconds, predicted.step_s), bar)
+        begin += seconds
+    rate = f"{predicted.tokens_per_s:,.0f} {'tokens' if plan.job.sequence_length else 'samples'}/s"
+    total = Text.assemble(("step", "bold"))
+    table.add_row(
+        total, Text(unit.text(predicted.step_s), style="bold"), "", f"{rate}   MFU {100 * predicted.mfu:.1f}%"
+    )
+    return table
+
+
+def _causes(plan: Plan) -> list[tuple[str, float, str]]:
+    """What a step's time goes to, in order: compute, then the communication that it does not hide."""
+    predicted = plan.predicted
+    rows = [("compute", predicted.compute_s, "green")]
+    exposed = predicted.exposed
+    if exposed is None:
+        return [*rows, ("exposed communication", predicted.exposed_communication_s, "red")]
+    rows += [
+        ("exposed in forward", exposed.forward_s, "cyan"),
+        ("exposed in backward", exposed.backward_s, "blue"),
+        ("gradients at the boundary", exposed.boundary_s, "magenta"),
+        ("parameters after update", exposed.update_s, "yellow"),
+        ("control", exposed.control_s, "red"),
+    ]
+    return [row for row in rows if row[1] > 0]
+
+
+def _memory(plan: Plan) -> RenderableType:
+    memory = plan.predicted.memory
+    unit = bytes_unit(memory.budget_bytes if memory.peak_bytes * 20 > memory.budget_bytes else memory.peak_bytes)
+    whole = max(memory.budget_bytes, memory.peak_bytes)
+    table = _waterfall()
+    begin = 0.0
+    styles = ("green", "cyan", "blue", "magenta", "yellow", "red", "cyan", "white")
+    for (name, amount), style in zip(memory.components, styles, strict=True):
+        if amount:
+            bar = Bar(begin, begin + amount, whole, style)
+            table.add_row(name.replace("_", " "), unit.text(amount), share_text(amount, memory.peak_bytes), bar)
+            begin += amount
+    fits = memory.peak_bytes <= memory.budget_bytes
+    full = share_text(memory.peak_bytes, memory.budget_bytes)
+    bar = Bar(0, memory.peak_bytes, whole, "bold" if fits else "bold red", track=True)
+    table.add_row(Text("peak", style="bold"), Text(unit.text(memory.peak_bytes), style="bold"), "", bar)
+    note = (
+        f"{full} of the budget of {bytes_text(memory.budget_bytes)}, {memory.peak_phase}; "
+        f"at rest {bytes_text(memory.at_rest_bytes)}, while building {bytes_text(memory.init_peak_bytes)}"
+    )
+    return Group(table, Text(note, style="" if fits else "bold red"))
+
+
+def _traffic(plan: Plan) -> RenderableType:
+    rows = plan.predicted.traffic
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("collective", no_wrap=True)
+    for name in ("bytes", "messages", "busy", "exposed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            operation_text(row.operation, row.degree_from, row.degree_to),
+            bytes_text(row.bytes),
+            f"{row.count:,}",
+            seconds_text(row.seconds),
+            seconds_text(row.exposed_s),
+        )
+    return table
+
+
+def _waterfall() -> Table:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True, style="dim")
+    table.add_column(ratio=1)
+    return table
+
+
+def written_to(folder: Path | None) -> RenderableType:
+    """Returns where the files are and the next command to type, or how to have them."""
+    if folder is None:
+        return Text("\nAdd --out DIR to write the DeepSpeed config and the launcher.", style="dim")
+    lines = Text.assemble("\nWritten to ", (f"{folder}/", "bold"), ": plan.json, ds_config.json, launch.py, launch.sh")
+    lines.append(f"\nNext: shardplan run {folder}   or on the cluster: bash {folder}/launch.sh")
+    return lines

@@ -1,0 +1,68 @@
+"""Where a command writes: its answer on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+_MOST_COLUMNS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """The two streams of a command. With `as_json`, pages go to standard error, and only the document to the output."""
+
+    as_json: bool
+
+    def page(self, content: RenderableType) -> None:
+        """Prints what a person reads."""
+        _show(_console(stderr=self.as_json), content)
+
+    def note(self, content: RenderableType) -> None:
+        """Prints beside the answer, on standard error."""
+        _show(_console(stderr=True), content)
+
+    def document(self, text: str) -> None:
+        """Prints the one JSON document of a command that was asked for it."""
+        print(text.rstrip("\n"), flush=True)  # noqa: T201 - the command's output
+
+    def status(self, text: str) -> AbstractContextManager[Any]:
+        """Returns a spinner with `text` on standard error; nothing where that is not a terminal."""
+        console = _console(stderr=True)
+        return console.status(text) if console.is_terminal else nullcontext()
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Yields a function that says what is being done: a spinner on a terminal, else a line each."""
+        console = _console(stderr=True)
+        if not console.is_terminal:
+            yield lambda step: self.note(f"{text}: {step}")
+            return
+        with console.status(text) as status:
+            yield lambda step: status.update(f"{text}: {step}")
+
+
+def json_text(value: Any) -> str:
+    """Returns plain values as JSON, indented, keys in their order."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=min(console.width, _MOST_COLUMNS))
+
+
+def _show(console: Console, content: RenderableType) -> None:
+    if console.is_terminal:
+        console.print(content)
+        return
+    # Tables are padded to the full width, which files and diffs should not carry.
+    with console.capture() as capture:
+        console.print(content)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+    console.file.flush()
