@@ -100,8 +100,8 @@ def fill_in(formula: Formula, numbers: Mapping[Symbol, Number]) -> FilledFormula
 
 def written(expression: Expr) -> str:
     """Returns an expression as text for people: `c_p x ⌈P / p⌉`."""
-    text: str = _ReadablePrinter({"order": "none"}).doprint(expression)  # type: ignore[no-untyped-call]
-    return text.replace("*", " × ").replace("/", " / ")
+    text: str = _ReadablePrinter().doprint(expression)  # type: ignore[no-untyped-call]
+    return text.replace("**", "^").replace("*", " × ").replace("/", " / ")
 
 
 def _number(number: Number) -> str:
