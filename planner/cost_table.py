@@ -1,0 +1,113 @@
+"""The cost table: what each choice costs in whole nanoseconds and whole bytes. All that the solver sees.
+
+A choice is one option (a strategy with its micro-batch) and, for each class of blocks that can be recomputed, whether
+it is. Within an option every cost is affine in these booleans, so that the solver needs only linear constraints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+
+from costmodels.engine import Assignment
+from costmodels.strategy import StepShape, Strategy
+
+Recomputed = tuple[bool, ...]
+"""One boolean per entry of `CostTable.classes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Whole ns or bytes that depend on what is recomputed: constant + sum over classes of by_class x recomputed."""
+
+    constant: int
+    by_class: tuple[int, ...] = ()
+    """One addend per entry of `CostTable.classes`; negative where recomputation saves."""
+
+    def at(self, recomputed: Recomputed) -> int:
+        """Returns the cost when exactly these classes are recomputed."""
+        return self.constant + sum(addend for addend, chosen in zip(self.by_class, recomputed, strict=True) if chosen)
+
+    @property
+    def least(self) -> int:
+        """The smallest value over all recomputations."""
+        return self.constant + sum(min(0, addend) for addend in self.by_class)
+
+    @property
+    def greatest(self) -> int:
+        """The largest value over all recomputations."""
+        return self.constant + sum(max(0, addend) for addend in self.by_class)
+
+    def dominates(self, other: Cost) -> bool:
+        """Returns whether this cost is at least `other` whatever is recomputed."""
+        slack = sum(min(0, mine - its) for mine, its in zip(self.by_class, other.by_class, strict=True))
+        return self.constant + slack >= other.constant
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A strategy shared by all classes, at one micro-batch."""
+
+    strategy: Strategy
+    """Degrees for all classes; its `recompute` is none: the booleans decide."""
+    shape: StepShape
+    may_recompute: tuple[tuple[bool, ...], ...]
+    """For each entry of `CostTable.classes`, the values that can be chosen: ascending, one or two."""
+    phases_ns: tuple[tuple[Cost, ...], ...]
+    """The step takes the sum over phases of the greatest of the phase's bounds."""
+    memory_bytes: tuple[Cost, ...]
+    """Device memory at the moments of the step that can be its peak: the peak is the greatest."""
+
+    def recomputations(self) -> tuple[Recomputed, ...]:
+        """Returns every recomputation that can be chosen, in the order that breaks ties."""
+        return tuple(product(*self.may_recompute))
+
+    def step_ns(self, recomputed: Recomputed) -> int:
+        """Returns the nanoseconds of one optimizer step."""
+        return sum(max(bound.at(recomputed) for bound in bounds) for bounds in self.phases_ns)
+
+    def peak_bytes(self, recomputed: Recomputed) -> int:
+        """Returns the greatest bytes of device memory in the step."""
+        return max(cost.at(recomputed) for cost in self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """All options of one engine for one model, job and machine."""
+
+    engine: str
+    num_classes: int
+    """Classes of equal blocks in the model."""
+    classes: tuple[int, ...]
+    """The classes whose blocks can be recomputed, ascending."""
+    options: tuple[Option, ...]
+    """In the order that breaks ties."""
+    budget_bytes: int
+    """Bytes of device memory that a step may use."""
+
+    @property
+    def num_strategies(self) -> int:
+        """Number of choices in the table."""
+        return sum(math.prod(len(values) for values in option.may_recompute) for option in self.options)
+
+    def assignment(self, strategy: Strategy, recomputed: Recomputed) -> Assignment:
+        """Returns a choice as one strategy per class of the model."""
+        choices = (strategy, replace(strategy, recompute="full"))
+        chosen = dict(zip(self.classes, recomputed, strict=True))
+        return tuple(choices[chosen.get(number, False)] for number in range(self.num_classes))
+
+    def where(self, keep: Callable[[Option], bool]) -> CostTable:
+        """Returns the table of the options that `keep` accepts."""
+        return replace(self, options=tuple(option for option in self.options if keep(option)))
+
+
+def undominated(costs: tuple[Cost, ...]) -> tuple[Cost, ...]:
+    """Returns the costs that can be the greatest: those that no other one bounds from above, in order, once each."""
+    kept: list[Cost] = []
+    for cost in costs:
+        if not any(other.dominates(cost) for other in kept):
+            kept = [other for other in kept if not cost.dominates(other)]
+            kept.append(cost)
+    return tuple(kept)
