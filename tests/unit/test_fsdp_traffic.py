@@ -1,0 +1,251 @@
+"""The ideal schedule's messages and memory against bytes counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hand_workload import hand_workload, one_block
+
+from costmodels.engine import Components, Message
+from costmodels.fsdp import FSDP
+from costmodels.strategy import StepShape, Strategy
+
+P = 1600
+SHAPE = StepShape(world_size=32, micro_batch_size=1, num_micro_batches=3)
+FULL, THREE, ONCE = 2 * P, 3, 1
+"""Bytes of the block in bf16, and the counts of what is sent in each micro-batch and once per step."""
+
+
+def gather(degree: int, cause, count: int = THREE) -> Message:
+    return Message("all_gather", 1, degree, FULL, count, cause)
+
+
+def reduction(degree: int) -> Message:
+    return Message("reduce_scatter", 1, degree, FULL, THREE, "backward")
+
+
+@pytest.mark.parametrize(
+    ("system", "strategy", "messages"),
+    [
+        ("DDP", Strategy(1, 1, 1, 1), [Message("all_reduce", 1, 32, FULL, ONCE, "boundary")]),
+        (
+            "ZeRO-1",
+            Strategy(1, 1, 1, 32),
+            [
+                Message("reduce_scatter", 1, 32, FULL, ONCE, "boundary"),
+                Message("all_gather", 1, 32, FULL, ONCE, "update"),
+            ],
+        ),
+        ("ZeRO-2", Strategy(1, 1, 32, 32), [reduction(32), Message("all_gather", 1, 32, FULL, ONCE, "update")]),
+        ("ZeRO-3", Strategy(32, 32, 32, 32), [gather(32, "forward"), gather(32, "backward"), reduction(32)]),
+        ("ZeRO-3 kept", Strategy(32, 1, 32, 32), [gather(32, "forward"), reduction(32)]),
+        ("ZeRO++ hpZ", Strategy(32, 8, 32, 32), [gather(32, "forward"), gather(8, "backward"), reduction(32)]),
+        (
+            "MiCS, HSDP",
+            Strategy(8, 8, 8, 8),
+            [
+                gather(8, "forward"),
+                gather(8, "backward"),
+                reduction(8),
+                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
+            ],
+        ),
+        (
+            "hybrid ZeRO-2",
+            Strategy(1, 1, 8, 8),
+            [
+                reduction(8),
+                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
+                Message("all_gather", 1, 8, FULL, ONCE, "update"),
+            ],
+        ),
+        (
+            "AMSP 7B",
+            Strategy(1, 1, 1, 8),
+            [
+                Message("reduce_scatter", 1, 8, FULL, ONCE, "boundary"),
+                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
+                Message("all_gather", 1, 8, FULL, ONCE, "update"),
+            ],
+        ),
+        (
+            "AMSP 13B",
+            Strategy(4, 4, 4, 8),
+            [
+                gather(4, "forward"),
+                gather(4, "backward"),
+                reduction(4),
+                Message("reduce_scatter", 4, 8, FULL // 4, ONCE, "boundary"),
+                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
+                Message("all_gather", 4, 8, FULL // 4, ONCE, "update"),
+            ],
+        ),
+        (
+            "PaRO NIG",
+            Strategy(1, 1, 8, 32),
+            [
+                reduction(8),
+                Message("reduce_scatter", 8, 32, FULL // 8, ONCE, "boundary"),
+                Message("all_gather", 1, 32, FULL, ONCE, "update"),
+            ],
+        ),
+        (
+            "PaRO IIG, AMSP 30B",
+            Strategy(8, 8, 8, 32),
+            [
+                gather(8, "forward"),
+                gather(8, "backward"),
+                reduction(8),
+                Message("reduce_scatter", 8, 32, FULL // 8, ONCE, "boundary"),
+                Message("all_gather", 8, 32, FULL // 8, ONCE, "update"),
+            ],
+        ),
+        (
+            "PaRO IGG",
+            Strategy(8, 8, 32, 32),
+            [
+                gather(8, "forward"),
+                gather(8, "backward"),
+                reduction(32),
+                Message("all_gather", 8, 32, FULL // 8, ONCE, "update"),
+            ],
+        ),
+        (
+            "PaRO ING",
+            Strategy(8, 8, 1, 32),
+            [
+                gather(8, "forward"),
+                gather(8, "backward"),
+                Message("reduce_scatter", 1, 32, FULL, ONCE, "boundary"),
+                Message("all_gather", 8, 32, FULL // 8, ONCE, "update"),
+            ],
+        ),
+        (
+            "Frontier",
+            Strategy(2, 2, 8, 32),
+            [
+                gather(2, "forward"),
+                gather(2, "backward"),
+                reduction(8),
+                Message("reduce_scatter", 8, 32, FULL // 8, ONCE, "boundary"),
+                Message("all_gather", 2, 32, FULL // 2, ONCE, "update"),
+            ],
+        ),
+    ],
+)
+def test_published_systems_send_what_their_papers_say(system: str, strategy: Strategy, messages: list[Message]) -> None:
+    assert FSDP.refusal(one_block(P), (strategy,), SHAPE) is None
+    assert FSDP.traffic(one_block(P), (strategy,), SHAPE) == tuple(messages)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parameters", "gradients", "optimizer_states"),
+    [
+        (Strategy(1, 1, 1, 1), 3200, 3200, 19200),
+        (Strategy(1, 1, 1, 32), 3200, 3200, 600),
+        (Strategy(1, 1, 32, 32), 3200, 100, 600),
+        (Strategy(32, 32, 32, 32), 100, 100, 600),
+        (Strategy(32, 8, 32, 32), 100 + 400, 100, 600),
+        (Strategy(32, 1, 32, 32), 100, 100, 600),
+        (Strategy(8, 8, 8, 8), 400, 400, 2400),
+        (Strategy(2, 2, 8, 32), 1600, 400, 600),
+        (Strategy(8, 8, 1, 32), 400, 3200, 600),
+    ],
+)
+def test_at_rest_a_rank_holds_its_model_states(
+    strategy: Strategy, parameters: int, gradients: int, optimizer_states: int
+) -> None:
+    found = FSDP.memory(one_block(P), (strategy,), SHAPE).at_rest
+    assert found == Components(parameters=parameters, gradients=gradients, optimizer_states=optimizer_states)
+
+
+def test_blocks_gather_in_order_and_reduce_in_reverse() -> None:
+    workload = hand_workload((100, 60, 60, 40), (0, 1, 1, 2))
+    messages = FSDP.traffic(workload, (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 2))
+    gathers = [(each.message_bytes, each.count) for each in messages if each.cause == "forward"]
+    reductions = [each.message_bytes for each in messages if each.operation == "reduce_scatter"]
+    assert gathers == [(200, 2), (120, 4), (80, 2)]
+    assert reductions == [80, 120, 200]
+
+
+def test_each_class_sends_by_its_own_degrees() -> None:
+    workload = hand_workload((100, 60, 60), (0, 1, 1))
+    messages = FSDP.traffic(workload, (Strategy(1, 1, 1, 1), Strategy(4, 4, 4, 4)), StepShape(4, 1, 1))
+    assert messages == (
+        Message("all_gather", 1, 4, 120, 2, "forward"),
+        Message("all_gather", 1, 4, 120, 2, "backward"),
+        Message("reduce_scatter", 1, 4, 120, 2, "backward"),
+        Message("all_reduce", 1, 4, 200, 1, "boundary"),
+    )
+
+
+def test_recomputation_costs_no_traffic() -> None:
+    plain, recomputed = (Strategy(4, 4, 4, 4, recompute) for recompute in ("none", "full"))
+    shape = StepShape(4, 1, 2)
+    assert FSDP.traffic(hand_workload(), (plain,) * 3, shape) == FSDP.traffic(hand_workload(), (recomputed,) * 3, shape)
+
+
+def test_frozen_blocks_are_gathered_but_neither_reduced_nor_spread() -> None:
+    workload = hand_workload((100, 60), (0, 1), frozen=(0,), differentiated=(1,))
+    messages = FSDP.traffic(workload, (Strategy(2, 2, 2, 4),) * 2, StepShape(4, 1, 1))
+    assert [(each.operation, each.message_bytes, each.cause) for each in messages] == [
+        ("all_gather", 200, "forward"),
+        ("all_gather", 120, "forward"),
+        ("all_gather", 120, "backward"),
+        ("reduce_scatter", 120, "backward"),
+        ("reduce_scatter", 60, "boundary"),
+        ("all_gather", 60, "update"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (Strategy(3, 3, 3, 3), "3 does not divide 32 ranks"),
+        (Strategy(8, 8, 8, 4), "does not divide the optim degree 4"),
+        (Strategy(8, 3, 8, 8), "secondary degree 3"),
+        (Strategy(8, 8, 8, 8, offload="optimizer"), "offload"),
+        (Strategy(8, 8, 8, 8, quantized_weights=True), "no quantized collectives"),
+    ],
+)
+def test_what_the_ideal_schedule_has_no_words_for_is_refused(strategy: Strategy, words: str) -> None:
+    assert words in (FSDP.refusal(one_block(P), (strategy,), SHAPE) or "")
+
+
+def test_every_class_needs_a_strategy() -> None:
+    assert "1 strategies for 3 classes" in (FSDP.refusal(hand_workload(), (Strategy(1, 1, 1, 1),), SHAPE) or "")
+
+
+def gathered(secondary_degree: int) -> list[int]:
+    """Gathered bytes in forward and backward of blocks of 200, 120, 120 and 80 bytes."""
+    strategy = Strategy(4, secondary_degree, 4, 4)
+    memory = FSDP.memory(hand_workload(), (strategy,) * 3, StepShape(4, 1, 1))
+    return [each.gathered_parameters for each in memory.during_segment]
+
+
+def test_the_running_and_the_next_block_are_gathered() -> None:
+    assert gathered(4) == [320, 240, 200, 80, 200, 240, 320, 200]
+
+
+def test_kept_blocks_stay_gathered_from_forward_to_backward() -> None:
+    assert gathered(1) == [320, 440, 520, 520, 520, 440, 320, 200]
+
+
+def test_gradients_are_held_whole_until_the_next_block_has_reduced_its_own() -> None:
+    memory = FSDP.memory(hand_workload(), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
+    backward = memory.during_segment[4:]
+    assert [each.gradients for each in backward] == [80, 120, 120, 200]
+    assert [each.buffers for each in backward] == [100, 100 + 150, 150 + 150, 150 + 250]
+
+
+def test_unsharded_parameters_and_gradients_need_no_window() -> None:
+    memory = FSDP.memory(hand_workload(), (Strategy(1, 1, 1, 1),) * 3, StepShape(4, 1, 1))
+    assert all(each.gathered_parameters == each.buffers == 0 for each in memory.during_segment)
+    # Autograd makes each tensor's gradient before it is added to what is kept.
+    assert [each.gradients for each in memory.during_segment[4:]] == [80, 120, 120, 200]
+
+
+def test_the_update_holds_fp32_slices_and_the_block_being_spread() -> None:
+    update = FSDP.memory(one_block(P), (Strategy(2, 2, 8, 32),), SHAPE).during_update
+    assert update == Components(optimizer_step=4 * 50, buffers=2 * 800)
+    own = FSDP.memory(one_block(P), (Strategy(8, 8, 8, 8),), StepShape(32, 1, 1, "fp32")).during_update
+    assert own == Components()
