@@ -1,0 +1,130 @@
+"""The walk over a step that finds its greatest memory: activations of the workload, the rest from an engine.
+
+At each moment a rank holds
+
+    at rest + activations alive + the segment's own peak + what the engine holds during the segment + reserved.
+
+Forward adds to what is alive the bytes that it saves, backward takes them away. A recomputed block leaves only what
+other blocks hold (`kept_bytes`); its backward first runs its forward again, which brings back the rest. So every
+moment's bytes are affine in the booleans "this class of blocks is recomputed" as far as the engine's own bytes are.
+Whole numbers throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from costmodels.engine import Assignment, Components, EngineMemory
+from costmodels.strategy import StepShape
+from costmodels.workload import Segment, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of the step that can be its peak. The same moments, in the same order, for every assignment."""
+
+    phase: str
+    """For people: `forward of BLOCK`, `recomputation of BLOCK`, `backward of BLOCK` or `update`."""
+    activation_bytes: int
+    held: Components
+    """What the engine holds beyond `at_rest`."""
+    num_bytes: int
+    """Everything, at rest and reserved bytes included."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Bytes on the fullest rank. Each of the three figures includes what is reserved."""
+
+    peak_bytes: int
+    at_rest_bytes: int
+    init_peak_bytes: int
+    peak_phase: str
+    """When the peak is, as `Moment.phase`."""
+    components: Components
+    """What the peak consists of; their sum is `peak_bytes`."""
+
+
+def step_memory(
+    workload: Workload,
+    engine_memory: EngineMemory,
+    assignment: Assignment,
+    shape: StepShape,
+    reserved_bytes: int = 0,
+) -> StepMemory:
+    """Returns the peak of a steady step, the bytes at rest and the peak while building.
+
+    Args:
+        workload: The traced step.
+        engine_memory: What the engine holds, from `Engine.memory` with the same arguments.
+        assignment: One strategy per class of blocks; its `recompute` counts for blocks that are `recomputable`.
+        shape: The micro-batch size is what activations grow with.
+        reserved_bytes: Context, communicators and what the allocator cannot give, the same at all times.
+    """
+    rest = at_rest(workload, engine_memory)
+    found = moments(workload, engine_memory, assignment, shape, reserved_bytes)
+    # The first of equal peaks, so that two runs name the same phase.
+    peak = max(found, key=lambda moment: moment.num_bytes)
+    components = rest + peak.held + Components(activations=peak.activation_bytes, reserved=reserved_bytes)
+    return StepMemory(
+        peak_bytes=peak.num_bytes,
+        at_rest_bytes=rest.total_bytes + reserved_bytes,
+        init_peak_bytes=engine_memory.init_peak_bytes + workload.buffer_bytes + reserved_bytes,
+        peak_phase=peak.phase,
+        components=components,
+    )
+
+
+def at_rest(workload: Workload, engine_memory: EngineMemory) -> Components:
+    """Returns what is held between two steps: the engine's part, and the model's registered buffers with P."""
+    rest = engine_memory.at_rest
+    return replace(rest, parameters=rest.parameters + workload.buffer_bytes)
+
+
+def moments(
+    workload: Workload,
+    engine_memory: EngineMemory,
+    assignment: Assignment,
+    shape: StepShape,
+    reserved_bytes: int = 0,
+) -> tuple[Moment, ...]:
+    """Returns every moment of a steady step that can be its peak, in order of execution.
+
+    A backward segment gives two: the recomputation of its block, and the backward itself. Without recomputation the
+    first is what is alive when backward begins, never a peak, so that the number of moments does not depend on it.
+    """
+    always_bytes = at_rest(workload, engine_memory).total_bytes + reserved_bytes
+    return tuple(
+        Moment(phase, activation_bytes, held, always_bytes + activation_bytes + held.total_bytes)
+        for phase, activation_bytes, held in _walk(workload, engine_memory, assignment, shape)
+    )
+
+
+def _walk(
+    workload: Workload, engine_memory: EngineMemory, assignment: Assignment, shape: StepShape
+) -> Iterator[tuple[str, int, Components]]:
+    """Yields (phase, activation bytes, what the engine holds beyond at rest)."""
+    size = shape.micro_batch_size
+    alive_bytes = workload.input_bytes.at(size)
+    # A block may run more than once; its runs are undone last first.
+    forward_of: dict[int, list[Segment]] = {}
+    for segment, held in zip(workload.segments, engine_memory.during_segment, strict=True):
+        block = workload.blocks[segment.block]
+        recomputed = block.recomputable and assignment[block.block_class].recompute == "full"
+        name = block.name or "the root module"
+        if segment.phase == "forward":
+            forward_of.setdefault(segment.block, []).append(segment)
+            yield f"forward of {name}", alive_bytes + segment.peak_bytes.at(size), held
+            alive_bytes += (segment.kept_bytes if recomputed else segment.net_bytes).at(size)
+            continue
+        stack = forward_of.get(segment.block)
+        again = stack.pop() if stack else None
+        if recomputed and again is not None:
+            yield f"recomputation of {name}", alive_bytes + again.peak_bytes.at(size), held
+            alive_bytes += again.net_bytes.at(size) - again.kept_bytes.at(size)
+        else:
+            yield f"recomputation of {name}", alive_bytes, held
+        yield f"backward of {name}", alive_bytes + segment.peak_bytes.at(size), held
+        alive_bytes += segment.net_bytes.at(size)
+    yield "update", 0, engine_memory.during_update
