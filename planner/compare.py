@@ -56,7 +56,7 @@ def _decided_by(chosen: Plan, other: Plan) -> tuple[Literal["memory", "engine", 
     if other_s < step_s:
         return "faster", f"It would be {slower}: {times}. The plan was given, or made under other limits."
     name, more_s = max(
-        ((each.name, each.other - each.chosen) for each in _time(chosen, other)), key=lambda item: item[1]
+        ((each.name, each.other - each.chosen) for each in _time(chosen, other)[:-1]), key=lambda item: item[1]
     )
     cause = f"; most of the difference, {seconds_text(more_s)}, is {name}" if more_s > 0 else ""
     return "time", f"It fits, and is {slower}: {times}{cause}."
@@ -86,6 +86,7 @@ def _time(chosen: Plan, other: Plan) -> tuple[Difference, ...]:
         ]
     else:
         rows.append(("exposed communication", mine.exposed_communication_s, its.exposed_communication_s))
+    rows.append(("step", mine.step_s, its.step_s))
     return tuple(Difference(name=name, chosen=a, other=b, unit="s") for name, a, b in rows if a or b)
 
 

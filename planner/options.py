@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 _UNIT_BYTES: Mapping[str, int] = {"": 1, "b": 1} | {
     f"{letter}{suffix}".lower(): factor**power
     for power, letter in enumerate("KMGT", start=1)

@@ -28,7 +28,7 @@ class Bar:
         cells = width / self.whole if self.whole > 0 else 0.0
         first = min(width, int(self.begin * cells))
         # Whatever is there at all can be seen: at least an eighth of a cell.
-        eighths = max(int(min(self.end, self.whole) * cells * 8) - first * 8, 1 if self.end > self.begin else 0)
+        eighths = max(int(min(self.end, self.whole) * cells * 8) - first * 8, 1) if self.end > self.begin else 0
         eighths = min(eighths, (width - first) * 8)
         filled = self._ascii(eighths) if options.ascii_only else "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
         rest = width - first - len(filled)

@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.explanation import Comparison, Difference, Explanation, Line
-from planner.report.figures import bytes_text, difference_text, seconds_text
+from planner.report.figures import bytes_text, bytes_unit, difference_text, seconds_text, seconds_unit
+
+TOTALS = ("step", "peak")
 
 
 def explanation_page(explanation: Explanation) -> RenderableType:
@@ -65,8 +67,10 @@ def _differences(rows: Sequence[Difference]) -> RenderableType:
     table.add_column("", no_wrap=True)
     for name in ("this plan", "the other", "difference"):
         table.add_column(name, justify="right", no_wrap=True)
+    largest = max((max(row.chosen, row.other) for row in rows), default=0.0)
     for row in rows:
-        table.add_row(
-            row.name, _value(row.chosen, row.unit), _value(row.other, row.unit), difference_text(row.other, row.chosen)
-        )
+        unit = bytes_unit(largest) if row.unit == "bytes" else seconds_unit(largest)
+        difference = "same" if row.chosen == row.other else difference_text(row.other, row.chosen)
+        style = "bold" if row.name in TOTALS else ""
+        table.add_row(row.name, unit.text(row.chosen), unit.text(row.other), difference, style=style)
     return table

@@ -25,6 +25,7 @@ class Unit:
 _BYTES = (Unit("TiB", 1024**4), Unit("GiB", 1024**3), Unit("MiB", 1024**2), Unit("KiB", 1024), Unit("B", 1, 0))
 _SECONDS = (Unit("s", 1), Unit("ms", 1e-3), Unit("µs", 1e-6), Unit("ns", 1e-9))
 _COUNTS = (Unit("T", 1e12), Unit("B", 1e9), Unit("M", 1e6), Unit("K", 1e3))
+_FLOP = (Unit("PFLOP", 1e15), Unit("TFLOP", 1e12), Unit("GFLOP", 1e9), Unit("MFLOP", 1e6))
 
 
 def bytes_unit(largest_bytes: float) -> Unit:
@@ -54,9 +55,15 @@ def seconds_text(seconds: float) -> str:
 
 
 def count_text(number: float) -> str:
-    """Returns a large count in short: `84.2 M`, `7.24 B`."""
+    """Returns a large count in short: `84.21 M`, `7.24 B`."""
     unit = next((unit for unit in _COUNTS if number >= unit.size), None)
     return f"{number:,.0f}" if unit is None else _for_largest(unit, number).text(number)
+
+
+def flop_text(flop: float) -> str:
+    """Returns floating-point operations with their unit: `1.23 TFLOP`."""
+    unit = next((unit for unit in _FLOP if flop >= unit.size), None)
+    return f"{flop:,.0f} FLOP" if unit is None else _for_largest(unit, flop).text(flop)
 
 
 def share_text(part: float, whole: float) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from costmodels.workload import Amount, Segment, Workload
 from planner.model_graph import ModelGraph
-from planner.report.figures import bytes_text, count_text
+from planner.report.figures import bytes_text, count_text, flop_text
 
 
 def graph_page(graph: ModelGraph) -> RenderableType:
@@ -29,7 +29,7 @@ def graph_page(graph: ModelGraph) -> RenderableType:
 
 def _classes(workload: Workload) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
-    for name in ("blocks", "first", "parameters", "forward FLOP", "backward FLOP", "saved"):
+    for name in ("blocks", "first", "parameters", "forward", "backward", "saved"):
         table.add_column(name, no_wrap=True, justify="left" if name == "first" else "right")
     for block_class in range(workload.num_classes):
         members = [index for index, block in enumerate(workload.blocks) if block.block_class == block_class]
@@ -44,8 +44,8 @@ def _classes(workload: Workload) -> RenderableType:
             count_text(
                 sum(workload.parameters[i].num_elements for m in members for i in workload.blocks[m].parameters)
             ),
-            count_text(_flop(forward)),
-            count_text(_flop(backward)),
+            flop_text(_flop(forward)),
+            flop_text(_flop(backward)),
             bytes_text(sum((segment.net_bytes for segment in forward), Amount()).at(1)),
         )
     return table

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hw_profiles.schema import Curve, HardwareProfile, Level
-from planner.report.figures import bytes_text, seconds_text
+from planner.report.figures import bytes_text, flop_text, plural, seconds_text
 from planner.report.names import operation_text
 
 
@@ -41,7 +41,8 @@ def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
 
 
 def _gigabytes(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e9:.3g}"
+    value = bytes_per_s / 1e9
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _tflop(flop_per_s: float) -> str:
@@ -53,7 +54,8 @@ def profile_page(profile: HardwareProfile) -> RenderableType:
     device = profile.device
     title = Text(profile.name, style="bold green")
     title.append(
-        f"  {profile.world_size // profile.ranks_per_node} nodes × {profile.ranks_per_node} ranks, {device.name}, "
+        f"  {plural(profile.world_size // profile.ranks_per_node, 'node')} × {plural(profile.ranks_per_node, 'rank')}, "
+        f"{device.name}, "
         f"{bytes_text(device.memory_bytes)} per rank",
         style="not bold default",
     )
@@ -71,7 +73,7 @@ def _device(profile: HardwareProfile) -> RenderableType:
     lines.add_column()
     for precision in ("bf16", "fp16", "fp32"):
         if precision in device.matmul_flop_per_s:
-            lines.add_row(f"  matmul {precision}", f"{_tflop(device.matmul_flop_per_s[precision])} TFLOP/s")
+            lines.add_row(f"  matmul {precision}", f"{flop_text(device.matmul_flop_per_s[precision])}/s")
     lines.add_row("  memory", f"{_gigabytes(device.memory_bytes_per_s)} GB/s")
     lines.add_row("  reserved", bytes_text(device.reserved_bytes))
     lines.add_row("  per operator", seconds_text(device.operator_launch_s))
@@ -93,12 +95,11 @@ def _levels(levels: Sequence[Level]) -> RenderableType:
 
 
 def _curves(curves: Sequence[Curve]) -> RenderableType:
-    table = _table("collective", "smallest", "takes", "largest", "takes", "algorithm GB/s")
+    table = _table("collective", "small", "large", "takes", "GB/s")
     for curve in curves:
         first, last = curve.points[0], curve.points[-1]
         table.add_row(
             operation_text(curve.operation, curve.degree_from, curve.degree_to),
-            bytes_text(first.bytes),
             seconds_text(first.seconds),
             bytes_text(last.bytes),
             seconds_text(last.seconds),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from planner.plan import Infeasible, Plan
 from planner.report.figures import bytes_text, seconds_text
@@ -13,24 +14,38 @@ from planner.report.names import degrees_text, plan_name
 
 
 def sweep_table(answers: Sequence[Plan | Infeasible]) -> RenderableType:
-    """Returns one line per size, in the order asked."""
+    """Returns one line per size, in the order asked; beneath, what would help where nothing fits."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("ranks", "strategy", "p, g, o", "batch", "step", "tokens/s", "MFU", "peak"):
+    for name in ("ranks", "strategy", "p, g, o", "step", "tokens/s", "MFU", "peak"):
         table.add_column(name, justify="left" if name in ("strategy", "p, g, o") else "right", no_wrap=True)
     for answer in answers:
         if isinstance(answer, Infeasible):
-            reason = f"nothing fits: needs {bytes_text(answer.needed_bytes)}, has {bytes_text(answer.available_bytes)}"
-            table.add_row(str(answer.world_size), reason, style="red")
-            continue
-        predicted, job = answer.predicted, answer.job
-        table.add_row(
-            str(answer.hardware.world_size),
-            plan_name(answer.strategies, answer.hardware),
-            degrees_text(answer.strategies),
-            f"{job.micro_batch_size} × {job.num_micro_batches}",
-            seconds_text(predicted.step_s),
-            f"{predicted.tokens_per_s:,.0f}",
-            f"{100 * predicted.mfu:.1f}%",
-            bytes_text(predicted.memory.peak_bytes),
-        )
-    return table
+            needed = bytes_text(answer.needed_bytes)
+            table.add_row(str(answer.world_size), "nothing fits", "", "", "", "", needed, style="red")
+        else:
+            table.add_row(*_cells(answer))
+    reasons = [_reason(answer) for answer in answers if isinstance(answer, Infeasible)]
+    return Group(table, *reasons)
+
+
+def _cells(plan: Plan) -> tuple[str, ...]:
+    predicted = plan.predicted
+    return (
+        str(plan.hardware.world_size),
+        plan_name(plan.strategies, plan.hardware),
+        degrees_text(plan.strategies),
+        seconds_text(predicted.step_s),
+        f"{predicted.tokens_per_s:,.0f}",
+        f"{100 * predicted.mfu:.1f}%",
+        bytes_text(predicted.memory.peak_bytes),
+    )
+
+
+def _reason(infeasible: Infeasible) -> RenderableType:
+    needed, available = bytes_text(infeasible.needed_bytes), bytes_text(infeasible.available_bytes)
+    text = Text(
+        f"\n{infeasible.world_size} ranks: the nearest, {infeasible.nearest.name}, needs {needed} of {available}."
+    )
+    for suggestion in infeasible.suggestions:
+        text.append(f"\n  {suggestion}")
+    return text

@@ -1,5 +1,6 @@
-"""A plan written by hand, with round numbers: what the report and the explanation are tested on."""
+"""A plan and a machine written by hand, with round numbers: what the report and the explanation are tested on."""
 
+from hw_profiles.schema import Curve, CurvePoint, Device, HardwareProfile, Host, Level
 from planner.model_graph import ModelSource
 from planner.plan import (
     Alternative,
@@ -116,9 +117,7 @@ PLAN = Plan(
         ),
         exposed=ExposedTime(forward_s=0.0, backward_s=0.0, boundary_s=0.030, update_s=0.0195, control_s=0.0005),
     ),
-    solver=SolverReport(
-        status="OPTIMAL", objective_s=0.200, bound_s=0.200, gap=0.0, num_strategies=1000, wall_s=0.25
-    ),
+    solver=SolverReport(status="OPTIMAL", objective_s=0.200, bound_s=0.200, gap=0.0, num_strategies=1000, wall_s=0.25),
     alternatives=(
         alternative("ZeRO-1", (1, 1, 32), 0.200, 26, "chosen"),
         alternative("DDP", (1, 1, 1), 0.205, 41, "2.5 % slower: update of whole optimizer states takes 9.1 ms"),
@@ -129,4 +128,35 @@ PLAN = Plan(
         alternative("huge", (1, 1, 1), 0.100, 90, "needs 90.0 GiB, has 78.0 GiB"),
     ),
     ds_config={"train_batch_size": 256},
+)
+
+PROFILE = HardwareProfile(
+    name="two-nodes",
+    description="Two nodes of two ranks, by hand.",
+    device=Device(
+        name="Some CPU",
+        kind="cpu",
+        memory_bytes=8 * GIB,
+        reserved_bytes=GIB // 4,
+        peak_flop_per_s={"bf16": 40e9, "fp32": 80e9},
+        matmul_flop_per_s={"bf16": 30e9, "fp32": 60e9},
+        memory_bytes_per_s=5e9,
+        operator_launch_s=1e-5,
+        overlap=0.0,
+    ),
+    host=Host(memory_bytes=32 * GIB, link_bytes_per_s=5e9),
+    levels=(
+        Level(name="node", size=2, unit_bytes_per_s=1.5e9, alpha_s=5e-5),
+        Level(name="cluster", size=2, unit_bytes_per_s=2e8, alpha_s=2e-4),
+    ),
+    node_level=0,
+    curves=(
+        Curve(
+            operation="all_gather",
+            degree_from=2,
+            degree_to=4,
+            points=(CurvePoint(bytes=1024, seconds=2e-4), CurvePoint(bytes=16 * 1024**2, seconds=0.05)),
+        ),
+    ),
+    sources={"device": "by hand", "host": "by hand", "levels": "by hand", "curves": "by hand"},
 )

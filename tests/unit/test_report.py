@@ -1,0 +1,172 @@
+"""The pages that people read: complete, within the width they have, and as recorded in tests/golden/report."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+from sample_plan import GIB, PLAN, PROFILE, alternative, strategy
+
+from planner.compare import compare
+from planner.plan import ExposedTime, Infeasible
+from planner.report.bar import Bar
+from planner.report.explanation import comparison_page
+from planner.report.figures import bytes_text, count_text, difference_text, plural, seconds_text, share_text
+from planner.report.machines import machines_table, profile_page
+from planner.report.names import sharding_text, system_name
+from planner.report.plan import plan_summary
+from planner.report.sweep import sweep_table
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report"
+WIDTHS = (80, 100)
+
+
+def lines_of(page: RenderableType, width: int, encoding: str = "utf-8") -> list[str]:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    Console(file=stream, width=width, highlight=False, markup=False, emoji=False).print(page)
+    stream.flush()
+    return [line.rstrip() for line in raw.getvalue().decode(encoding).splitlines()]
+
+
+def over_budget():
+    memory = PLAN.predicted.memory.model_copy(update={"budget_bytes": 20 * GIB})
+    predicted = PLAN.predicted.model_copy(update={"memory": memory})
+    solver = PLAN.solver.model_copy(update={"status": "FIXED"})
+    warning = "this does not fit: it needs 26.00 GiB and has 20.00 GiB"
+    return PLAN.model_copy(
+        update={"predicted": predicted, "solver": solver, "alternatives": (), "warnings": (warning,)}
+    )
+
+
+def infeasible():
+    return Infeasible(
+        model_name="Net",
+        hardware_name="dgx-a100-80gb",
+        world_size=8,
+        needed_bytes=90 * GIB,
+        available_bytes=78 * GIB,
+        nearest=alternative("ZeRO-3", (8, 8, 8), 1.0, 90, "needs 90.0 GiB"),
+        suggestions=("use 2 nodes",),
+    )
+
+
+def zero_3():
+    exposed = ExposedTime(forward_s=0.04, backward_s=0.07, boundary_s=0.03, update_s=0.0, control_s=0.0)
+    times = {"step_s": 0.3, "compute_s": 0.16, "exposed_communication_s": 0.14, "exposed": exposed}
+    predicted = PLAN.predicted.model_copy(update=times)
+    return PLAN.model_copy(update={"strategies": (strategy(32, 32, 32),), "predicted": predicted})
+
+
+PAGES = {
+    "plan": lambda: plan_summary(PLAN),
+    "plan_verbose": lambda: plan_summary(PLAN, verbose=True),
+    "plan_over_budget": lambda: plan_summary(over_budget()),
+    "sweep": lambda: sweep_table((infeasible(), PLAN)),
+    "why_not": lambda: comparison_page(compare(PLAN, zero_3())),
+    "machines": lambda: machines_table([PROFILE, PROFILE]),
+    "profile": lambda: profile_page(PROFILE),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_pages_are_as_recorded(name, width):
+    """Set RECORD_GOLDEN=1 to record anew, and review the differences."""
+    lines = lines_of(PAGES[name](), width)
+    golden = GOLDEN / f"{name}_{width}.txt"
+    text = "\n".join(lines) + "\n"
+    if os.environ.get("RECORD_GOLDEN") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", (60, 80, 100, 120))
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_pages_stay_within_their_width_and_carry_no_colour_to_a_file(name, width):
+    lines = lines_of(PAGES[name](), width)
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in "".join(lines)
+
+
+def test_bars_are_printable_in_ascii():
+    lines = lines_of(Bar(1, 3, 4, track=True), 8, encoding="ascii")
+    assert lines == ["  ####.."]
+
+
+@pytest.mark.parametrize("width", range(1, 40, 3))
+def test_a_bar_fills_its_width_exactly_and_shows_whatever_is_there(width):
+    for begin in range(11):
+        for end in range(begin, 11):
+            (line,) = lines_of(Bar(begin, end, 10, track=True), width)
+            assert len(line) == width or end == begin == 10 or not line.strip()
+            drawn = [symbol for symbol in line if symbol not in " ·"]
+            assert bool(drawn) == (end > begin and begin * width // 10 < width)
+
+
+def test_the_summary_has_every_number_that_decides():
+    text = "\n".join(lines_of(plan_summary(PLAN), 100))
+    for figure in ("(1, 1, 32)", "200.0 ms", "655,360 tokens/s", "41.2%", "26.00 GiB", "78.00 GiB", "proved fastest"):
+        assert figure in text
+
+
+def test_memory_components_are_listed_up_to_the_peak():
+    text = "\n".join(lines_of(plan_summary(PLAN), 100))
+    for name, amount in PLAN.predicted.memory.components:
+        assert (name.replace("_", " ") in text) == (amount > 0)
+
+
+def test_what_runs_is_listed_before_what_does_not_and_the_rest_only_when_asked():
+    short, long = (lines_of(plan_summary(PLAN, verbose=verbose), 100) for verbose in (False, True))
+    assert any("2 more with --verbose" in line for line in short)
+    assert not any("huge" in line for line in short)
+    order = [next(i for i, line in enumerate(long) if name in line) for name in ("ZeRO-3 ", "MiCS", "huge")]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "secondary", "name"),
+    [
+        ((1, 1, 1), None, "DDP"),
+        ((1, 1, 32), None, "ZeRO-1"),
+        ((1, 32, 32), None, "ZeRO-2"),
+        ((32, 32, 32), None, "ZeRO-3"),
+        ((32, 32, 32), 1, "ZeRO-3, kept"),
+        ((32, 32, 32), 8, "ZeRO-3 with hpZ of 8"),
+        ((8, 8, 8), None, "MiCS / HSDP of 8"),
+        ((1, 8, 8), None, "hybrid ZeRO-2 of 8"),
+        ((1, 8, 32), None, "PaRO NIG"),
+        ((8, 8, 32), None, "PaRO IIG"),
+        ((8, 32, 32), None, "PaRO IGG"),
+        ((2, 8, 32), None, "degrees 2, 8, 32"),
+    ],
+)
+def test_published_systems_have_their_names(degrees, secondary, name):
+    assert system_name(strategy(*degrees, secondary=secondary), PLAN.hardware) == name
+
+
+def test_the_sharding_sentence_groups_what_shares_a_degree():
+    assert sharding_text(strategy(1, 1, 32), 32) == (
+        "Optimizer states sharded over all 32 ranks; parameters and gradients whole on every rank"
+    )
+    assert sharding_text(strategy(8, 8, 8), 32) == (
+        "Parameters, gradients and optimizer states sharded over 8 of 32 ranks; gathered anew in backward"
+    )
+
+
+def test_figures_read_as_people_write_them():
+    assert [bytes_text(n) for n in (0, 1023, 1024, 3 * GIB // 2)] == ["0 B", "1,023 B", "1.00 KiB", "1.50 GiB"]
+    assert [seconds_text(s) for s in (0, 2e-6, 0.0123, 1.5, 12.3)] == [
+        "0 s",
+        "2.00 µs",
+        "12.30 ms",
+        "1,500 ms",
+        "12.30 s",
+    ]
+    assert [count_text(n) for n in (12, 84_213_760, 7.24e9)] == ["12", "84.21 M", "7.24 B"]
+    assert [share_text(n, 100) for n in (0, 0.4, 12.6)] == ["0%", "<1%", "13%"]
+    assert [plural(1, "rank"), plural(2, "micro-batch")] == ["1 rank", "2 micro-batches"]
+    assert [difference_text(*pair) for pair in ((5, 5), (102, 100), (1, 0))] == ["exact", "+2.0%", "-"]
