@@ -1,0 +1,100 @@
+"""Prepares a run: the model inside its engine, and the samples that it trains on."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from runtime.data import DatasetSamples, Samples, samples_like
+from runtime.load_model import build, load_callable
+from runtime.ranks import LaunchError, Ranks
+from runtime.recompute import recompute
+from runtime.settings import Options, Settings
+from runtime.weights import seed_randomness, sharded_model, whole_model
+
+
+def prepare_samples(settings: Settings, options: Options, ranks: Ranks) -> Samples:
+    """Returns the run's samples: the user's dataset, or random ones that look like the example batch.
+
+    The example is one of the whole global batch, so that its range of integers is the same for every micro-batch; the
+    first rank makes it, with a model whose weights nobody waits for, and tells the others.
+
+    Raises:
+        LaunchError: The dataset has no length or no samples.
+    """
+    if options.data is not None:
+        dataset = load_callable(options.data, "file" if ".py:" in options.data else "module")()
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or len(dataset) == 0:
+            raise LaunchError(f"{options.data} must return a dataset with a length and an item for each index below it")
+        return DatasetSamples(dataset)
+    given: list[Any] = [None]
+    if ranks.is_first:
+        torch.manual_seed(options.seed)
+        with _weights_unset():
+            _, example = _build(settings, settings.global_batch_size)()
+        given = [samples_like(example, settings.global_batch_size, options.seed)]
+    dist.broadcast_object_list(given, src=0)
+    samples: Samples = given[0]
+    return samples
+
+
+def prepare_reference(settings: Settings, options: Options, ranks: Ranks) -> nn.Module | None:
+    """Returns the whole model in the first rank's host memory where parameters are sharded; None elsewhere."""
+    if not (settings.shards_parameters and ranks.is_first):
+        return None
+    return whole_model(_build(settings, settings.micro_batch_size), options.seed)
+
+
+def prepare_engine(settings: Settings, options: Options, ranks: Ranks, reference: list[nn.Module | None]) -> Any:
+    """Returns the DeepSpeed engine around the model, with the initial weights of the seed.
+
+    Args:
+        settings: What the emitted files say.
+        options: Of the command line.
+        ranks: This process.
+        reference: One item, what `prepare_reference` made; taken out, so that its memory is free afterwards.
+    """
+    import deepspeed
+
+    maker = _build(settings, settings.micro_batch_size)
+    if settings.shards_parameters:
+        model = sharded_model(maker, options.seed, settings.ds_config, reference.pop())
+        gc.collect()
+    else:
+        model = whole_model(maker, options.seed)
+    recompute(model, settings.recompute_modules)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trained, config=dict(settings.ds_config))
+    seed_randomness(options.seed, ranks.rank)
+    return engine
+
+
+def _build(settings: Settings, num_samples: int) -> Callable[[], tuple[nn.Module, dict[str, Any]]]:
+    def make() -> tuple[nn.Module, dict[str, Any]]:
+        return build(settings.spec, settings.kind, settings.arguments, num_samples, settings.sequence_length)
+
+    return make
+
+
+@contextlib.contextmanager
+def _weights_unset() -> Iterator[None]:
+    """Leaves the work of `torch.nn.init` out: a model made for its example batch needs no weights."""
+    names = [name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")]
+    originals = {name: getattr(nn.init, name) for name in names}
+    for name in names:
+        setattr(nn.init, name, _unchanged)
+    try:
+        yield
+    finally:
+        for name, function in originals.items():
+            setattr(nn.init, name, function)
+
+
+def _unchanged(tensor: torch.Tensor, *_arguments: Any, **_options: Any) -> torch.Tensor:
+    return tensor
