@@ -1,0 +1,242 @@
+"""When DeepSpeed's stage 3 gathers parameters: its coordinator, run on numbers.
+
+The coordinator records the order of modules in the first micro-batch; from the second on it prefetches along that
+order, and keeps what is used again within the reuse distance. What it sends depends on both, on what the prefetcher
+has already passed by, and on what an earlier micro-batch left gathered, so that it is simulated and not a formula.
+
+Source: `PartitionedParameterCoordinator`, deepspeed/runtime/zero/partitioned_param_coordinator.py, and
+`invalidate_secondary_tensor`, deepspeed/runtime/zero/stage3.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from costmodels.deepspeed.hooks import Hook
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.workload import Phase, Workload
+
+_SIMULATED_STEPS = 3
+"""The first records, the second may still meet what the first left; the third repeats."""
+_SIMULATED_MICRO_BATCHES = 3
+"""More than three differ from the second by nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Parameters gathered together."""
+
+    parameters: tuple[int, ...]
+    secondary: bool
+    """From the secondary partition (hpZ), over its group."""
+    phase: Phase
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """What one micro-batch of a steady step gathers, and how much is gathered after each hook."""
+
+    gathers: tuple[Gather, ...]
+    live: tuple[tuple[int, int], ...]
+    """(segment, elements of gathered or arriving parameters, without persistent ones) after each hook."""
+
+
+def gathers(
+    workload: Workload, order: tuple[Hook, ...], knobs: Knobs, num_micro_batches: int
+) -> tuple[MicroBatch, ...]:
+    """Returns every micro-batch of a steady optimizer step."""
+    coordinator = _Coordinator(workload, order, knobs)
+    simulated = min(num_micro_batches, _SIMULATED_MICRO_BATCHES)
+    step: list[MicroBatch] = []
+    for _ in range(_SIMULATED_STEPS):
+        step = [coordinator.micro_batch() for _ in range(simulated)]
+        coordinator.update()
+    return tuple(step[:1] + step[1:2] * (num_micro_batches - simulated) + step[1:])
+
+
+def persistent_parameters(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
+    """Returns the parameters that stay gathered: the small ones, as far as the model's limit goes.
+
+    Source: `mark_persistent_parameters`, deepspeed/runtime/zero/parameter_offload.py, 0.19.8.
+    """
+    found, total = [], 0
+    for index, parameter in enumerate(workload.parameters):
+        elements = parameter.num_elements
+        if elements <= knobs.param_persistence_threshold and elements + total <= knobs.model_persistence_threshold:
+            found.append(index)
+            total += elements
+    return tuple(found)
+
+
+class _Order:
+    """The recorded order of fetches, and where each parameter comes next."""
+
+    def __init__(self, order: Iterable[Hook], elements: list[int]) -> None:
+        self.fetches = [hook.parameters for hook in order if hook.kind == "fetch"]
+        sizes = (sum(elements[parameter] for parameter in parameters) for parameters in self.fetches)
+        self.traversed = [0, *accumulate(sizes)]
+        self.uses: dict[int, list[int]] = {}
+        for step, parameters in enumerate(self.fetches):
+            for parameter in parameters:
+                self.uses.setdefault(parameter, []).append(step)
+
+    def is_reused(self, parameter: int, step: int, distance: int) -> bool:
+        """Whether `parameter` is used at `step` or later, fewer than `distance` elements on."""
+        uses = self.uses[parameter]
+        index = bisect_left(uses, step)
+        return (
+            index < len(uses) and self.traversed[uses[index]] - self.traversed[min(step, len(self.fetches))] < distance
+        )
+
+
+class _Coordinator:
+    """State of one rank; every rank does the same."""
+
+    def __init__(self, workload: Workload, order: tuple[Hook, ...], knobs: Knobs) -> None:
+        self.hooks, self.knobs = order, knobs
+        self.elements = [parameter.num_elements for parameter in workload.parameters]
+        self.trainable = [parameter.trainable for parameter in workload.parameters]
+        self.order = _Order(order, self.elements)
+        self.persistent = frozenset(persistent_parameters(workload, knobs))
+        self.available = set(self.persistent)
+        self.with_secondary: set[int] = set()
+        self.inflight: dict[int, tuple[int, ...]] = {}
+        """Prefetched and not yet asked for, each with all that its message carries."""
+        self.arriving: set[int] = set()
+        """Of those, the ones whose message nobody has waited for."""
+        self.users: dict[int, set[str]] = {parameter: set() for parameter in range(len(self.elements))}
+        self.recorded = False
+        self.released: dict[tuple[str, int], frozenset[int]] = {}
+        """DeepSpeed caches what a module may release at a step, the first time it asks."""
+
+    def micro_batch(self) -> MicroBatch:
+        self._reset()
+        self.sent: list[Gather] = []
+        live = []
+        for hook in self.hooks:
+            if hook.kind == "fetch":
+                self._fetch(hook)
+            else:
+                self._release(hook)
+            live.append((hook.segment, self._live_elements()))
+        self._release_leftovers()
+        self.recorded = True
+        return MicroBatch(tuple(self.sent), tuple(live))
+
+    def update(self) -> None:
+        """The optimizer step partitions everything, gathers what persists, and lets secondary copies expire."""
+        for users in self.users.values():
+            users.clear()
+        self.inflight.clear()
+        self.arriving.clear()
+        for parameter in sorted(self.available):
+            self._drop(parameter)
+        self.available = set(self.persistent)
+        self.with_secondary = {p for p in self.with_secondary if not self.trainable[p]}
+
+    def _reset(self) -> None:
+        self.arriving.clear()
+        for parameter in list(self.inflight):
+            self._drop(parameter)
+        self.inflight.clear()
+        self.queue = deque(
+            (parameter, step) for step, parameters in enumerate(self.order.fetches) for parameter in sorted(parameters)
+        )
+        self.fetched_for: dict[int, int] = {}
+        self.step = 0
+        self.num_available = 0
+        self.active: dict[str, tuple[int, ...]] = {}
+
+    def _fetch(self, hook: Hook) -> None:
+        if hook.phase == "backward":
+            self.active[hook.module] = hook.parameters
+        self._gather(hook.parameters, hook)
+        for parameter in hook.parameters:
+            self.users[parameter].add(hook.module)
+            self.arriving.difference_update(self.inflight.pop(parameter, ()))
+        if self.recorded:
+            self._advance_queue(hook.parameters)
+            self._prefetch(hook)
+        self.step += 1
+
+    def _advance_queue(self, parameters: tuple[int, ...]) -> None:
+        missing = {p for p in parameters if self.fetched_for.get(p, -1) < self.step}
+        while self.queue and missing:
+            parameter, step = self.queue.popleft()
+            self.fetched_for[parameter] = step
+            missing.discard(parameter)
+
+    def _prefetch(self, hook: Hook) -> None:
+        limit = min(self.knobs.max_live_parameters - self.num_available, self.knobs.prefetch_bucket_size)
+        ahead: dict[int, None] = {}
+        elements = 0
+        while self.queue and elements < limit:
+            parameter, step = self.queue.popleft()
+            self.fetched_for[parameter] = max(self.fetched_for.get(parameter, -1), step)
+            if parameter not in self.available and parameter not in ahead:
+                ahead[parameter] = None
+                elements += self.elements[parameter]
+        for message in self._gather(tuple(ahead), hook):
+            self.inflight.update(dict.fromkeys(message, message))
+            self.arriving.update(message)
+
+    def _gather(self, parameters: tuple[int, ...], hook: Hook) -> list[tuple[int, ...]]:
+        wanted = [parameter for parameter in parameters if parameter not in self.available]
+        self.num_available += sum(self.elements[parameter] for parameter in wanted)
+        self.available.update(wanted)
+        messages = []
+        for secondary in (True, False):
+            together = tuple(sorted(p for p in wanted if (p in self.with_secondary) == secondary))
+            if together:
+                self.sent.append(Gather(together, secondary, hook.phase, hook.segment))
+                messages.append(together)
+        return messages
+
+    def _release(self, hook: Hook) -> None:
+        key = (hook.module, self.step)
+        if not self.recorded:
+            may_go = frozenset(hook.parameters)
+        else:
+            if key not in self.released:
+                self.released[key] = self._releasable(hook.parameters)
+            may_go = self.released[key]
+        if hook.phase == "backward":
+            self.active.pop(hook.module, None)
+        for parameter in hook.parameters:
+            self.users[parameter].discard(hook.module)
+            if parameter in may_go:
+                self._drop(parameter)
+
+    def _releasable(self, parameters: tuple[int, ...]) -> frozenset[int]:
+        return frozenset(
+            parameter
+            for parameter in parameters
+            if parameter not in self.persistent
+            and self.fetched_for.get(parameter, -1) <= self.step
+            and not self.order.is_reused(parameter, self.step, self.knobs.max_reuse_distance)
+        )
+
+    def _release_leftovers(self) -> None:
+        """Modules whose inputs need no gradients have no hook after backward."""
+        while self.active:
+            module, parameters = self.active.popitem()
+            for parameter in parameters:
+                self.users[parameter].discard(module)
+                if parameter not in self.persistent:
+                    self._drop(parameter)
+
+    def _drop(self, parameter: int) -> None:
+        if parameter not in self.available or parameter in self.arriving or self.users[parameter]:
+            return
+        self.available.discard(parameter)
+        self.num_available -= self.elements[parameter]
+        if self.knobs.hpz_partition_size > 1:
+            self.with_secondary.add(parameter)
+
+    def _live_elements(self) -> int:
+        return sum(self.elements[parameter] for parameter in self.available if parameter not in self.persistent)

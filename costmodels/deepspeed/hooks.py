@@ -1,0 +1,165 @@
+"""The order in which DeepSpeed's stage 3 hooks run in one micro-batch: what is fetched, what is released, and when.
+
+DeepSpeed hooks every module, those without parameters too: before its forward (fetch), after it (release), before its
+backward (fetch) and, where its inputs require gradients, after it (release). Autograd runs nodes in the reverse order
+of their creation, and the hooks of backward are nodes made at a module's end and start, so that backward is the
+forward's timeline reversed.
+
+Source: `DeepSpeedZeRoOffload._register_deepspeed_module`, deepspeed/runtime/zero/parameter_offload.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from costmodels.engine import Assignment
+from costmodels.workload import ModuleCall, Phase, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One run of a hook."""
+
+    kind: Literal["fetch", "release"]
+    phase: Phase
+    """Of the module: forward also when a recomputed block runs again within backward."""
+    module: str
+    parameters: tuple[int, ...]
+    segment: int
+    """Index into `Workload.segments` of the segment that runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A call's start or end in forward."""
+
+    is_start: bool
+    call: ModuleCall
+    forward_segment: int
+    backward_segment: int
+    inputs_require_grad: bool
+    outputs_require_grad: bool
+    recomputed: bool
+    """The call is of a module that is run again in backward."""
+
+
+def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
+    """Returns the hooks of one micro-batch in order, forward then backward.
+
+    Assumes what `runtime.recompute` does: the forward of a recomputed module is wrapped beneath its own hooks, and
+    runs again when backward first needs one of its saved tensors, after the fetch for its last child.
+    """
+    timeline = tuple(_timeline(workload, assignment))
+    forward = tuple(_forward_hook(moment, moment.forward_segment) for moment in timeline)
+    return forward + tuple(_backward(timeline))
+
+
+def backward_calls(workload: Workload) -> tuple[tuple[bool, ModuleCall, int], ...]:
+    """Returns (is_start, call, segment) of the calls whose gradients backward computes, in backward's order."""
+    timeline = _timeline(workload, ())
+    return tuple(
+        (moment.is_start, moment.call, moment.backward_segment)
+        for moment in reversed(tuple(timeline))
+        if moment.outputs_require_grad
+    )
+
+
+def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
+    """Yields starts and ends. A call ends when the next one is not of a module inside it."""
+    recomputed = {
+        block.name
+        for block in workload.blocks
+        if block.recomputable and assignment and assignment[block.block_class].recompute == "full"
+    }
+    backward_of = _backward_segments(workload)
+    opened: list[_Moment] = []
+    differentiable = False
+    for index, segment in enumerate(workload.segments):
+        if segment.phase != "forward":
+            continue
+        for call in segment.calls:
+            while opened and not _inside(call.module, opened[-1].call.module):
+                ended = opened.pop()
+                differentiable = differentiable or _trains(workload, ended.call)
+                yield _end(ended, differentiable)
+            opened.append(
+                _Moment(
+                    is_start=True,
+                    call=call,
+                    forward_segment=index,
+                    backward_segment=backward_of.get(call.module, backward_of.get(f"#{segment.block}", index)),
+                    inputs_require_grad=differentiable,
+                    outputs_require_grad=True,
+                    recomputed=call.module in recomputed,
+                )
+            )
+            yield opened[-1]
+    while opened:
+        ended = opened.pop()
+        differentiable = differentiable or _trains(workload, ended.call)
+        yield _end(ended, differentiable)
+
+
+def _end(start: _Moment, outputs_require_grad: bool) -> _Moment:
+    return _Moment(
+        is_start=False,
+        call=start.call,
+        forward_segment=start.forward_segment,
+        backward_segment=start.backward_segment,
+        inputs_require_grad=start.inputs_require_grad,
+        outputs_require_grad=outputs_require_grad,
+        recomputed=start.recomputed,
+    )
+
+
+def _inside(module: str, ancestor: str) -> bool:
+    return module != ancestor and (ancestor == "" or module.startswith(f"{ancestor}."))
+
+
+def _trains(workload: Workload, call: ModuleCall) -> bool:
+    return any(workload.parameters[parameter].trainable for parameter in call.parameters)
+
+
+def _backward_segments(workload: Workload) -> dict[str, int]:
+    """Returns the backward segment of each module, and of each block as `#index`; the last one where there are more."""
+    found: dict[str, int] = {}
+    for index, segment in enumerate(workload.segments):
+        if segment.phase == "backward":
+            found[f"#{segment.block}"] = index
+            found.update({call.module: index for call in segment.calls})
+    return found
+
+
+def _forward_hook(moment: _Moment, segment: int) -> Hook:
+    kind: Literal["fetch", "release"] = "fetch" if moment.is_start else "release"
+    return Hook(kind, "forward", moment.call.module, moment.call.parameters, segment)
+
+
+def _backward(timeline: tuple[_Moment, ...]) -> Iterator[Hook]:
+    pending: tuple[_Moment, ...] = ()
+    """What a block will run again once backward needs one of its saved tensors."""
+    for index in range(len(timeline) - 1, -1, -1):
+        moment = timeline[index]
+        call, segment = moment.call, moment.backward_segment
+        if moment.is_start:
+            if moment.inputs_require_grad:
+                yield Hook("release", "backward", call.module, call.parameters, segment)
+            continue
+        if not moment.outputs_require_grad:
+            continue
+        yield Hook("fetch", "backward", call.module, call.parameters, segment)
+        if moment.recomputed:
+            pending = _within(timeline, index)
+        elif pending and call.parameters:
+            for again in pending:
+                yield _forward_hook(again, segment)
+            pending = ()
+
+
+def _within(timeline: tuple[_Moment, ...], end: int) -> tuple[_Moment, ...]:
+    """Returns the moments between the start of the call that ends at `end` and that end."""
+    call = timeline[end].call
+    start = max(i for i in range(end) if timeline[i].is_start and timeline[i].call is call)
+    return timeline[start + 1 : end]

@@ -1,0 +1,133 @@
+"""How DeepSpeed joins gradients into buckets, and what it sends for one: bucket by bucket, in the order of gradients.
+
+Sizes are in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from costmodels.deepspeed.hooks import backward_calls
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.engine import Operation
+from costmodels.workload import ModuleCall, Workload
+
+ENGINE_BUCKET_ELEMENTS = 500_000_000
+"""Stage 0's bucket; no setting changes it. Source: MEMORY_OPT_ALLREDUCE_SIZE, deepspeed/runtime/engine.py, 0.19.8."""
+
+
+def gradient_order(workload: Workload) -> tuple[int, ...]:
+    """Returns the trainable parameters in the order in which backward completes their gradients.
+
+    A tied parameter is complete at its last use. Within a module autograd reaches a bias before the weight that is
+    transposed for it; parameters that a module with children uses itself come when its backward ends.
+    """
+    order: dict[int, None] = {}
+    calls = backward_calls(workload)
+    # Backward meets a module's end, then its children, then its start: two ends in a row are a parent and its child.
+    is_parent = {
+        outer.module
+        for (outer_starts, outer, _), (inner_starts, _, _) in pairwise(calls)
+        if not outer_starts and not inner_starts
+    }
+    for is_start, call, _ in calls:
+        if is_start == (call.module in is_parent):
+            for parameter in _within_module(workload, call):
+                order.pop(parameter, None)
+                order[parameter] = None
+    missed = (index for index in range(len(workload.parameters)) if index not in order)
+    return tuple(index for index in (*order, *missed) if workload.parameters[index].trainable)
+
+
+def _within_module(workload: Workload, call: ModuleCall) -> tuple[int, ...]:
+    if all(len(workload.parameters[parameter].shape) <= 1 for parameter in call.parameters):
+        return call.parameters  # a norm: one operator gives both gradients
+    return tuple(reversed(call.parameters))
+
+
+def engine_buckets(sizes: Iterable[int]) -> Iterator[int]:
+    """Yields the elements of stage 0's all-reduces: a bucket is sent when it has grown beyond the limit.
+
+    Source: `allreduce_no_retain`, deepspeed/runtime/engine.py, 0.19.8.
+    """
+    yield from flushed_after(sizes, ENGINE_BUCKET_ELEMENTS)
+
+
+def flushed_after(sizes: Iterable[int], limit: int) -> Iterator[int]:
+    """Yields sums of consecutive sizes, each the first that is more than `limit`, then the rest."""
+    elements = 0
+    for size in sizes:
+        elements += size
+        if elements > limit:
+            yield elements
+            elements = 0
+    if elements:
+        yield elements
+
+
+def filled_buckets(parameters: Iterable[int], sizes: list[int], limit: int) -> Iterator[tuple[int, ...]]:
+    """Yields the parameters of each bucket: one is sent when the next parameter does not fit; a huge one goes alone.
+
+    Source: `reduce_independent_p_g_buckets_and_remove_grads` in deepspeed/runtime/zero/stage_1_and_2.py and
+    stage3.py, 0.19.8.
+    """
+    bucket: list[int] = []
+    elements = 0
+    for parameter in parameters:
+        if bucket and elements + sizes[parameter] > limit:
+            yield tuple(bucket)
+            bucket, elements = [], 0
+        bucket.append(parameter)
+        elements += sizes[parameter]
+    if bucket:
+        yield tuple(bucket)
+
+
+class FlatShards:
+    """Stages 1 and 2: the flat buffer of all trainable parameters, in equal shards of a multiple of 2 elements.
+
+    Source: `DeepSpeedZeroOptimizer.__init__` (alignment of 2 x N) and `average_tensor`,
+    deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8.
+    """
+
+    def __init__(self, sizes: list[int], parameters: Iterable[int], world_size: int) -> None:
+        self.sizes = sizes
+        self.begin: dict[int, int] = {}
+        total = 0
+        for parameter in parameters:
+            self.begin[parameter] = total
+            total += sizes[parameter]
+        self.elements = -(-total // (2 * world_size)) * 2 * world_size
+        """Of the flat buffer, padded."""
+        self.shard = self.elements // world_size
+
+    def messages(self, bucket: tuple[int, ...], knobs: Knobs) -> Iterator[tuple[Operation, int]]:
+        """Yields (operation, elements) of the messages for one bucket."""
+        if not knobs.reduce_scatter:
+            yield "all_reduce", sum(self.sizes[parameter] for parameter in bucket)
+            return
+        slices = list(self._slices(bucket))
+        if knobs.use_multi_rank_bucket_allreduce:
+            for elements in flushed_after((size for _, size in slices), knobs.reduce_bucket_size):
+                yield "all_reduce", elements
+            return
+        for owner in dict.fromkeys(owner for owner, _ in slices):
+            own = (size for slice_owner, size in slices if slice_owner == owner)
+            for elements in flushed_after(own, knobs.reduce_bucket_size):
+                yield "reduce", elements
+
+    def _slices(self, bucket: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """Yields (owner, elements), neighbours of one owner joined."""
+        last, elements = -1, 0
+        for parameter in bucket:
+            begin, end = self.begin[parameter], self.begin[parameter] + self.sizes[parameter]
+            while begin < end:
+                owner = begin // self.shard
+                size = min(end, (owner + 1) * self.shard) - begin
+                if owner != last and elements:
+                    yield last, elements
+                    elements = 0
+                last, elements, begin = owner, elements + size, begin + size
+        if elements:
+            yield last, elements

@@ -1,0 +1,49 @@
+"""Why DeepSpeed 0.19.8 cannot run a strategy, in words for the user."""
+
+from __future__ import annotations
+
+from costmodels.deepspeed.knobs import stage_of
+from costmodels.engine import Assignment
+from costmodels.strategy import StepShape
+from costmodels.workload import Workload
+
+
+def refusal(workload: Workload, assignment: Assignment, shape: StepShape) -> str | None:
+    """Returns the first reason that applies, or None when DeepSpeed runs the assignment."""
+    if not assignment:
+        return "there is no block to shard"
+    if workload.num_trainable_params == 0:
+        return "nothing is trainable: there is no step to plan"
+    return _about_degrees(assignment, shape.world_size) or _about_options(workload, assignment, shape)
+
+
+def _about_degrees(assignment: Assignment, world_size: int) -> str | None:
+    if len({(strategy.degrees, strategy.secondary_degree) for strategy in assignment}) > 1:
+        return "DeepSpeed has one set of degrees for the whole model"
+    if stage_of(assignment, world_size) is not None:
+        return None
+    strategy = assignment[0]
+    if strategy.param_degree == world_size and 1 < strategy.secondary_degree < world_size:
+        return (
+            f"hpZ needs (N,N,N) and a secondary degree that divides the world size: {strategy.secondary_degree} does "
+            f"not go with {strategy.degrees} on {world_size} ranks"
+        )
+    return (
+        f"DeepSpeed has no stage with degrees {strategy.degrees} and secondary degree {strategy.secondary_degree} on "
+        f"{world_size} ranks: its degrees are 1 or {world_size} (stages 0 to 3)"
+    )
+
+
+def _about_options(workload: Workload, assignment: Assignment, shape: StepShape) -> str | None:
+    if any(strategy.offload != "none" for strategy in assignment):
+        return "offload is not planned for DeepSpeed in this version"
+    if any(strategy.quantized_weights or strategy.quantized_gradients for strategy in assignment):
+        if shape.device == "cpu":
+            return "DeepSpeed's quantizer kernels run on GPUs only"
+        return "quantized collectives are not planned for DeepSpeed in this version"
+    if shape.precision == "fp16" and shape.device == "cpu":
+        return "DeepSpeed 0.19.8 refuses fp16 on CPUs ('Type fp16 is not supported on your device'): use bf16"
+    empty = [parameter.name for parameter in workload.parameters if parameter.num_elements == 0]
+    if empty:
+        return f"DeepSpeed cannot shard a parameter without elements: {empty[0]}"
+    return None

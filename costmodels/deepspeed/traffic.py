@@ -1,0 +1,134 @@
+"""What DeepSpeed sends in one steady optimizer step: every message with its full size, its group and its cause.
+
+Checked byte for byte and message for message against the recorder of `runtime.record_traffic`, for stages 0 to 3
+and hpZ. A steady step is any after the first: DeepSpeed learns the order of modules in the first micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from costmodels.deepspeed.gather import Gather, gathers, persistent_parameters
+from costmodels.deepspeed.hooks import hooks
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.deepspeed.reduce import FlatShards, engine_buckets, filled_buckets, gradient_order
+from costmodels.engine import Assignment, Cause, Message, Operation
+from costmodels.strategy import Precision, StepShape
+from costmodels.workload import Workload
+
+BYTES_PER_ELEMENT: dict[Precision, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+_NORM_BYTES = 4
+"""Stages 1 and 2 all-reduce the squared gradient norm in fp32. Source: `get_grad_norm_direct`, stage_1_and_2.py."""
+_STAGE_3_NORM_BYTES = 8
+"""Stage 3 in fp64, per sub-group. Source: `get_norm_dtype`, deepspeed/runtime/zero/utils.py."""
+_FLAG_BYTES = 1
+"""The overflow flag, a byte. Source: `has_overflow`, stage_1_and_2.py and stage3.py."""
+
+_Sent = tuple[Operation, int, int, int, Cause]
+"""(operation, degree_from, degree_to, message_bytes, cause)."""
+
+
+def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> tuple[Message, ...]:
+    """Returns the messages of one rank in one steady optimizer step, sorted.
+
+    Args:
+        workload: The traced step; its forward calls give the order of gathers.
+        assignment: One strategy per class; only `recompute` is read, the degrees are in `knobs`.
+        shape: World size, number of micro-batches and precision.
+        knobs: DeepSpeed's settings.
+    """
+    if shape.world_size == 1 or workload.num_trainable_params == 0:
+        return ()
+    if knobs.stage == 0:
+        sent = _unsharded(workload, shape)
+    elif knobs.stage < 3:
+        sent = _flat(workload, shape, knobs)
+    else:
+        sent = _partitioned(workload, assignment, shape, knobs)
+    return tuple(
+        Message(operation, degree_from, degree_to, size, count, cause)
+        for (operation, degree_from, degree_to, size, cause), count in sorted(Counter(sent).items())
+    )
+
+
+def _unsharded(workload: Workload, shape: StepShape) -> Iterator[_Sent]:
+    """Stage 0: one all-reduce of all gradients at the last micro-batch's end."""
+    width = BYTES_PER_ELEMENT[shape.precision]
+    sizes = (parameter.num_elements for parameter in workload.parameters if parameter.trainable)
+    for elements in engine_buckets(sizes):
+        yield "all_reduce", 1, shape.world_size, elements * width, "boundary"
+
+
+def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
+    """Stages 1 and 2: gradients are all-reduced, not reduce-scattered; updated parameters are gathered at once.
+
+    Stage 1 reduces once per step, in the order of parameters, or of gradients with `overlap_comm`. Stage 2 reduces in
+    every micro-batch.
+    """
+    world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
+    sizes = [parameter.num_elements for parameter in workload.parameters]
+    trainable = tuple(index for index, parameter in enumerate(workload.parameters) if parameter.trainable)
+    shards = FlatShards(sizes, trainable, world)
+    by_gradient = knobs.stage == 2 or knobs.overlap_comm
+    order = gradient_order(workload) if by_gradient else trainable
+    cause: Cause = "backward" if knobs.stage == 2 else "boundary"
+    for _ in range(shape.num_micro_batches if knobs.stage == 2 else 1):
+        for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):
+            for operation, elements in shards.messages(bucket, knobs):
+                yield operation, 1, world, elements * width, cause
+    if _checks_overflow(shape, knobs):
+        yield "all_reduce", 1, world, _FLAG_BYTES, "control"
+    if knobs.compute_grad_norm:
+        yield "all_reduce", 1, world, _NORM_BYTES, "control"
+    yield "all_gather", 1, world, shards.elements * width, "update"
+
+
+def _checks_overflow(shape: StepShape, knobs: Knobs) -> bool:
+    return shape.precision == "fp16" or (shape.precision == "bf16" and knobs.check_grad_overflow)
+
+
+def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
+    """Stage 3: every parameter is padded to a multiple of N and gathered with what its module or prefetch joins."""
+    world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
+    padded = [-(-parameter.num_elements // world) * world for parameter in workload.parameters]
+    for micro_batch in gathers(workload, hooks(workload, assignment), knobs, shape.num_micro_batches):
+        for gather in micro_batch.gathers:
+            yield _gathered(gather, padded, world, width, workload, knobs)
+        yield from _reduced(workload, padded, world, width, knobs)
+    if shape.precision == "fp16":
+        yield "all_reduce", 1, world, _FLAG_BYTES, "control"
+    for _ in range(_num_sub_groups(workload, padded, world, knobs)):
+        yield "all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control"
+    for parameter in persistent_parameters(workload, knobs):
+        yield "all_gather", 1, world, padded[parameter] * width, "update"
+
+
+def _gathered(gather: Gather, padded: list[int], world: int, width: int, workload: Workload, knobs: Knobs) -> _Sent:
+    degree = knobs.hpz_partition_size if gather.secondary else world
+    size = sum(padded[parameter] for parameter in gather.parameters) * width
+    return "all_gather", 1, degree, size, workload.segments[gather.segment].phase
+
+
+def _reduced(workload: Workload, padded: list[int], world: int, width: int, knobs: Knobs) -> Iterator[_Sent]:
+    sizes = [parameter.num_elements for parameter in workload.parameters]
+    for bucket in filled_buckets(gradient_order(workload), sizes, knobs.reduce_bucket_size):
+        elements = sum(sizes[parameter] for parameter in bucket)
+        if not knobs.reduce_scatter and knobs.contiguous_gradients and elements <= knobs.reduce_bucket_size:
+            yield "all_reduce", 1, world, elements * width, "backward"
+        else:
+            yield "reduce_scatter", 1, world, sum(padded[p] for p in bucket) * width, "backward"
+
+
+def _num_sub_groups(workload: Workload, padded: list[int], world: int, knobs: Knobs) -> int:
+    """Source: `_create_fp16_sub_groups`, deepspeed/runtime/zero/stage3.py, 0.19.8."""
+    shards = [padded[index] // world for index, p in enumerate(workload.parameters) if p.trainable]
+    if knobs.sub_group_size >= sum(shards):
+        return 1
+    count = elements = 0
+    for size in shards:
+        elements += size
+        if elements >= knobs.sub_group_size:
+            count, elements = count + 1, 0
+    return count + (elements > 0)
