@@ -1,0 +1,76 @@
+"""What DeepSpeed 0.19.8 holds on the fullest rank, beside the activations of the model.
+
+Counted is what its sources allocate under the emitted settings (`planner.ds_config`), with torch's fused optimizers,
+which update in place. Every term was compared with real runs on gloo: see `tests/integration/test_memory.py`.
+"""
+
+from __future__ import annotations
+
+from costmodels.deepspeed import memory_gathered, memory_partitioned, memory_replicated
+from costmodels.deepspeed.knobs import Knobs, choose_knobs
+from costmodels.deepspeed.memory_sizes import Sizes
+from costmodels.engine import Assignment, Components, EngineMemory
+from costmodels.states import FP32_BYTES
+from costmodels.strategy import StepShape
+from costmodels.workload import Workload
+
+
+def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs | None = None) -> EngineMemory:
+    """Returns what DeepSpeed holds at rest, in each segment, in the update and while it is built, in bytes.
+
+    Args:
+        workload: The traced step.
+        assignment: A strategy that DeepSpeed has, for each class of blocks.
+        shape: Micro-batch, number of micro-batches, precision, optimizer and device.
+        knobs: DeepSpeed's settings; None: those that the planner chooses.
+    """
+    sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
+    rest, segments, update, building_bytes = _of_stage(sizes, assignment)
+    return EngineMemory(
+        at_rest=rest,
+        init_peak_bytes=max(building_bytes, _casting_bytes(sizes)),
+        during_segment=segments,
+        during_update=max(update, key=lambda held: held.total_bytes),
+    )
+
+
+def _of_stage(
+    sizes: Sizes, assignment: Assignment
+) -> tuple[Components, tuple[Components, ...], tuple[Components, ...], int]:
+    """Returns (at rest, during each segment, moments of the update, bytes while the engine is made)."""
+    if sizes.knobs.stage == 0:
+        return (
+            memory_replicated.at_rest(sizes),
+            memory_replicated.during_segments(sizes),
+            memory_replicated.during_update(sizes),
+            memory_replicated.building_bytes(sizes),
+        )
+    if sizes.knobs.stage < 3:
+        partitioned = memory_partitioned.Partitioned(sizes)
+        return (
+            memory_partitioned.at_rest(partitioned),
+            memory_partitioned.during_segments(partitioned),
+            memory_partitioned.during_update(partitioned),
+            memory_partitioned.building_bytes(partitioned),
+        )
+    gathered = memory_gathered.Gathered(sizes, assignment)
+    return (
+        memory_gathered.at_rest(gathered),
+        memory_gathered.during_segments(gathered),
+        memory_gathered.during_update(gathered),
+        memory_gathered.building_bytes(gathered),
+    )
+
+
+def _casting_bytes(sizes: Sizes) -> int:
+    """The model as it is built, in fp32, and the greatest bytes while it is cast tensor by tensor.
+
+    Source: `_cast_module_mixed_precision`, deepspeed/runtime/engine.py, 0.19.8.
+    """
+    left_bytes = greatest_bytes = FP32_BYTES * sum(sizes.elements)
+    if sizes.shape.precision == "fp32":
+        return greatest_bytes
+    for elements in sizes.elements:
+        greatest_bytes = max(greatest_bytes, left_bytes + sizes.width_bytes * elements)
+        left_bytes -= (FP32_BYTES - sizes.width_bytes) * elements
+    return greatest_bytes

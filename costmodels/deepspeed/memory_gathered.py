@@ -1,0 +1,196 @@
+"""What DeepSpeed's stage 3 holds, with or without a secondary partition (hpZ).
+
+Every tensor is cut into N shards. At rest a rank keeps its shards in the model's precision, an fp32 clone of them (in
+fp32 too), a flat buffer of their gradients, and one reduction bucket. In a step it also holds what is gathered: what
+the coordinator keeps, the flat buffer of a joined all-gather beside the parameters copied out of it, and after the
+first use of each parameter its secondary shard.
+
+Source: deepspeed/runtime/zero/stage3.py and partition_parameters.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from costmodels.deepspeed.gather import MicroBatch, gathers, persistent_parameters
+from costmodels.deepspeed.hooks import hooks
+from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
+from costmodels.deepspeed.reduce import filled_buckets
+from costmodels.engine import Assignment, Components
+from costmodels.states import FP32_BYTES, shard_elements
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Stage 3 of one workload."""
+
+    sizes: Sizes
+    assignment: Assignment
+
+    @cached_property
+    def micro_batches(self) -> tuple[MicroBatch, ...]:
+        """What a steady step gathers: its first micro-batch and the further ones."""
+        num_micro_batches = min(self.sizes.shape.num_micro_batches, 2)
+        order = hooks(self.sizes.workload, self.assignment)
+        return gathers(self.sizes.workload, order, self.sizes.knobs, num_micro_batches)
+
+    @cached_property
+    def shard_elements(self) -> int:
+        """Elements of a rank's shards of the trainable parameters."""
+        return self.sizes.shards(self.sizes.trainable)
+
+    @cached_property
+    def persistent(self) -> tuple[int, ...]:
+        """Indices of the parameters that stay gathered beside their shards."""
+        return persistent_parameters(self.sizes.workload, self.sizes.knobs)
+
+    @cached_property
+    def secondary_bytes(self) -> int:
+        """Bytes of the secondary shards; they are given up at each update, and made anew in the next forward.
+
+        Source: `_partition_param_sec`, deepspeed/runtime/zero/partition_parameters.py, and
+        `invalidate_secondary_tensor`, deepspeed/runtime/zero/stage3.py, 0.19.8.
+        """
+        degree = self.sizes.knobs.hpz_partition_size
+        if degree == 1:
+            return 0
+        world_size = self.sizes.shape.world_size
+        persistent = frozenset(self.persistent)
+        return self.sizes.width_bytes * sum(
+            shard_elements(elements, world_size) * (world_size // degree)
+            for index, elements in enumerate(self.sizes.elements)
+            if index not in persistent
+        )
+
+    @property
+    def largest_group_elements(self) -> int:
+        """Elements of the largest group of shards that is updated at once.
+
+        Source: `_create_fp16_sub_groups`, deepspeed/runtime/zero/stage3.py, 0.19.8.
+        """
+        largest = group = 0
+        for elements in self.sizes.trainable:
+            group += shard_elements(elements, self.sizes.shape.world_size)
+            largest = max(largest, group)
+            if group >= self.sizes.knobs.sub_group_size:
+                group = 0
+        return largest
+
+    def reduced_bytes(self, bucket: Iterable[int]) -> int:
+        """Bytes made to reduce a bucket: its gradients cut and interleaved by rank, and gloo's copy of that.
+
+        Source: `reduce_scatter_coalesced`, deepspeed/runtime/comm/coalesced_collectives.py, 0.19.8.
+        """
+        world_size = self.sizes.shape.world_size
+        elements = [self.sizes.elements[index] for index in bucket]
+        padded = sum(shard_elements(number, world_size) * world_size for number in elements)
+        in_place = len(elements) == 1 and elements[0] % world_size == 0
+        return self.sizes.width_bytes * padded * (self.sizes.gather_copies + (0 if in_place else 1))
+
+    @property
+    def bucket_bytes(self) -> int:
+        """Bytes of the one bucket, allocated once; `overlap_comm` does not double it."""
+        knobs = self.sizes.knobs
+        return self.sizes.width_bytes * knobs.reduce_bucket_size if knobs.contiguous_gradients else 0
+
+
+def at_rest(part: Gathered) -> Components:
+    """Returns the bytes between two steps."""
+    sizes = part.sizes
+    persistent_elements = sum(sizes.elements[index] for index in part.persistent)
+    return Components(
+        parameters=sizes.width_bytes * (part.shard_elements + sizes.shards(sizes.frozen) + persistent_elements),
+        gradients=sizes.accumulated_bytes * part.shard_elements,
+        optimizer_states=(FP32_BYTES + sizes.moments_bytes) * part.shard_elements,
+        buffers=part.bucket_bytes,
+    )
+
+
+def during_segments(part: Gathered) -> tuple[Components, ...]:
+    """Returns gathered parameters, arriving gradients and reductions in each segment, in the worst micro-batch."""
+    sizes = part.sizes
+    window = _window_bytes(part)
+    reduced = _reduced_bytes(part)
+    return tuple(
+        Components(
+            gathered_parameters=window[number] + part.secondary_bytes,
+            gradients=sizes.arriving_bytes[number],
+            buffers=reduced[number],
+        )
+        for number in range(len(sizes.workload.segments))
+    )
+
+
+def _window_bytes(part: Gathered) -> list[int]:
+    """Bytes of gathered parameters in each segment, the buffers they arrive in included."""
+    num_segments = len(part.sizes.workload.segments)
+    window = [0] * num_segments
+    for micro_batch in part.micro_batches:
+        live = [0] * num_segments
+        arriving = [0] * num_segments
+        for segment, elements in micro_batch.live:
+            live[segment] = max(live[segment], elements)
+        for gather in micro_batch.gathers:
+            elements = sum(part.sizes.elements[index] for index in gather.parameters)
+            # Joined parameters are copied out of their flat buffer; a single one is used where it arrives.
+            copies = part.sizes.gather_copies + (1 if len(gather.parameters) > 1 else 0)
+            arriving[gather.segment] = max(arriving[gather.segment], copies * elements)
+        for number in range(num_segments):
+            window[number] = max(window[number], live[number] + arriving[number])
+    return [part.sizes.width_bytes * elements for elements in window]
+
+
+def _buckets(part: Gathered) -> list[tuple[int, ...]]:
+    order = (index for completed in part.sizes.completed for index in completed)
+    return list(filled_buckets(order, part.sizes.elements, part.sizes.knobs.reduce_bucket_size))
+
+
+def _reduced_bytes(part: Gathered) -> list[int]:
+    """Bytes of the reductions that run in each segment: a bucket goes when the next gradient does not fit."""
+    buckets = _buckets(part)
+    sent_at = {following[0]: bucket for bucket, following in itertools.pairwise(buckets)}
+    return [
+        max((part.reduced_bytes(sent_at[index]) for index in completed if index in sent_at), default=0)
+        for completed in part.sizes.completed
+    ]
+
+
+def during_update(part: Gathered) -> tuple[Components, ...]:
+    """Returns the moments after backward: the last reduction, the norm, the fp32 gradients of one group of shards."""
+    sizes = part.sizes
+    buckets = _buckets(part)
+    largest_shard = max((shard_elements(number, sizes.shape.world_size) for number in sizes.trainable), default=0)
+    return (
+        Components(gathered_parameters=part.secondary_bytes, buffers=part.reduced_bytes(buckets[-1]) if buckets else 0),
+        Components(gathered_parameters=part.secondary_bytes, optimizer_step=NORM_BYTES * largest_shard),
+        Components(
+            gathered_parameters=part.secondary_bytes,
+            optimizer_step=sizes.update_gradient_bytes(part.largest_group_elements),
+        ),
+    )
+
+
+def building_bytes(part: Gathered) -> int:
+    """Returns the greatest bytes while the engine is made of a model that is already in its precision.
+
+    The model is sharded tensor by tensor; shards are copied into one flat buffer; fp32 clones follow, the last group
+    of them beside its conversion; at the end every parameter is gathered once, for its hooks.
+    Source: `_create_fp32_partitions` and `create_reduce_and_remove_grad_hooks`, deepspeed/runtime/zero/stage3.py.
+    """
+    sizes = part.sizes
+    model_bytes = sizes.width_bytes * sum(sizes.elements)
+    rest = at_rest(part)
+    held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
+    largest_bytes = sizes.width_bytes * max(sizes.elements, default=0)
+    first_shard_bytes = sizes.width_bytes * max(
+        (shard_elements(number, sizes.shape.world_size) for number in sizes.elements[:1]), default=0
+    )
+    converting_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
+    return max(
+        model_bytes + first_shard_bytes,
+        converting_bytes,
+        held_bytes + largest_bytes * (1 + sizes.gather_copies),
+    )

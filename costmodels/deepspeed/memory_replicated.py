@@ -1,0 +1,57 @@
+"""What DeepSpeed's stage 0 holds: everything, on every rank.
+
+In fp32 torch's optimizer works on the model itself. In bf16 and fp16 `FP16_UnfusedOptimizer` keeps an fp32 copy of
+each parameter, and in the update an fp32 copy of each gradient.
+
+Source: `_do_optimizer_sanity_check` and `allreduce_no_retain`, deepspeed/runtime/engine.py;
+deepspeed/runtime/fp16/unfused_optimizer.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+from costmodels.deepspeed.memory_sizes import Sizes
+from costmodels.deepspeed.reduce import engine_buckets
+from costmodels.engine import Components
+from costmodels.states import FP32_BYTES
+
+
+def at_rest(sizes: Sizes) -> Components:
+    """Returns the bytes between two steps; gradients are given up after each."""
+    master_bytes = 0 if sizes.shape.precision == "fp32" else FP32_BYTES
+    return Components(
+        parameters=sizes.width_bytes * sum(sizes.elements),
+        optimizer_states=(master_bytes + sizes.moments_bytes) * sum(sizes.trainable),
+    )
+
+
+def during_segments(sizes: Sizes) -> tuple[Components, ...]:
+    """Returns the gradients in each segment: those so far, or all of them from the second micro-batch on."""
+    all_bytes = sizes.width_bytes * sum(sizes.trainable)
+    accumulates = sizes.shape.num_micro_batches > 1
+    found = []
+    so_far_bytes = 0
+    for completed_bytes, arriving_bytes in zip(sizes.completed_bytes, sizes.arriving_bytes, strict=True):
+        so_far_bytes += completed_bytes
+        # A gradient that is added to an older one exists beside it for a moment; a first one is taken over as it is.
+        held_bytes = all_bytes + arriving_bytes if accumulates else max(so_far_bytes, arriving_bytes)
+        found.append(Components(gradients=held_bytes))
+    return tuple(found)
+
+
+def during_update(sizes: Sizes) -> tuple[Components, ...]:
+    """Returns the moments after backward: gradients flattened for the all-reduce, then made fp32 for the update."""
+    gradients_bytes = sizes.width_bytes * sum(sizes.trainable)
+    largest_bucket = max(engine_buckets(sizes.trainable), default=0)
+    reduction = Components(gradients=gradients_bytes, buffers=sizes.width_bytes * largest_bucket)
+    if sizes.shape.precision == "fp32":
+        return (reduction, Components(gradients=gradients_bytes))
+    return (reduction, Components(gradients=gradients_bytes, optimizer_step=FP32_BYTES * sum(sizes.trainable)))
+
+
+def building_bytes(sizes: Sizes) -> int:
+    """Returns the greatest bytes while the engine is made of a model that is already in its precision."""
+    held_bytes = sizes.width_bytes * sum(sizes.elements)
+    if sizes.shape.precision == "fp32":
+        return held_bytes
+    # `p.clone().float()`: the clone of the last parameter lives beside all fp32 copies.
+    return held_bytes + FP32_BYTES * sum(sizes.trainable) + sizes.width_bytes * max(sizes.trainable, default=0)

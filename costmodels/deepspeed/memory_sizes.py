@@ -1,0 +1,141 @@
+"""The sizes that DeepSpeed's memory is counted in: element widths, and when which gradient is complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.states import FP32_BYTES, PARAMETER_WIDTH_BYTES, shard_elements, state_widths
+from costmodels.strategy import StepShape
+from costmodels.workload import Workload
+
+NORM_BYTES = 8
+"""Gradient norms are taken in fp64, of a copy of each gradient tensor.
+Source: `get_norm_dtype` and its callers, deepspeed/runtime/zero/utils.py, 0.19.8."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One workload under one set of knobs. Elements are counted per tensor, full size unless named a shard."""
+
+    workload: Workload
+    knobs: Knobs
+    shape: StepShape
+
+    @property
+    def width_bytes(self) -> int:
+        """Bytes of an element that the model computes with; also of gradients as autograd makes and DeepSpeed sends."""
+        return PARAMETER_WIDTH_BYTES[self.shape.precision]
+
+    @property
+    def accumulated_bytes(self) -> int:
+        """Bytes of an accumulated gradient element: `data_types.grad_accum_dtype`."""
+        return PARAMETER_WIDTH_BYTES[self.knobs.grad_accum_precision or self.shape.precision]
+
+    @property
+    def moments_bytes(self) -> int:
+        """Bytes per element of the optimizer's own fp32 states."""
+        return state_widths(self.shape.precision, self.shape.optimizer).moments
+
+    @property
+    def gather_copies(self) -> int:
+        """Buffers of the gathered size that one all-gather or reduce-scatter holds beside its own.
+
+        Source: ProcessGroupGloo.cpp (torch 2.13): both work on a flat copy. NCCL works in place.
+        """
+        return 1 if self.shape.device == "cpu" else 0
+
+    @property
+    def num_buckets(self) -> int:
+        """Reduction buckets of stages 1 and 2: two take turns with overlap.
+
+        Source: `setup_buckets`, deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8.
+        """
+        if not self.knobs.contiguous_gradients:
+            return 0
+        return 2 if self.knobs.overlap_comm else 1
+
+    @cached_property
+    def elements(self) -> list[int]:
+        """Elements of every parameter, by index."""
+        return [parameter.num_elements for parameter in self.workload.parameters]
+
+    @cached_property
+    def trainable(self) -> tuple[int, ...]:
+        """Elements of each trainable parameter, in the order of the optimizer's group."""
+        return tuple(p.num_elements for p in self.workload.parameters if p.trainable)
+
+    @cached_property
+    def frozen(self) -> tuple[int, ...]:
+        """Elements of each frozen parameter."""
+        return tuple(p.num_elements for p in self.workload.parameters if not p.trainable)
+
+    @cached_property
+    def completed(self) -> tuple[tuple[int, ...], ...]:
+        """For each segment, the parameters whose gradients are complete in it, in order; a tied one at its last use."""
+        last_use = {index: number for number, uses in enumerate(self._uses) for index in uses}
+        return tuple(
+            tuple(dict.fromkeys(index for index in uses if last_use[index] == number))
+            for number, uses in enumerate(self._uses)
+        )
+
+    @cached_property
+    def completed_bytes(self) -> tuple[int, ...]:
+        """For each segment, bytes of the gradients that are complete in it."""
+        return tuple(self.width_bytes * sum(self.elements[index] for index in found) for found in self.completed)
+
+    @cached_property
+    def arriving_bytes(self) -> tuple[int, ...]:
+        """For each segment, bytes of gradients that autograd holds before any engine sees them.
+
+        The largest that the segment completes, and the sums of tied parameters that are used again further on.
+        """
+        found = []
+        unfinished: set[int] = set()
+        for uses, completed in zip(self._uses, self.completed, strict=True):
+            unfinished.update(uses)
+            unfinished.difference_update(completed)
+            largest = max((self.elements[index] for index in completed), default=0)
+            found.append(self.width_bytes * (largest + sum(self.elements[index] for index in sorted(unfinished))))
+        return tuple(found)
+
+    @cached_property
+    def _uses(self) -> tuple[tuple[int, ...], ...]:
+        """For each segment, the trainable parameters whose gradients it computes or adds to."""
+        return tuple(
+            tuple(
+                index
+                for call in (segment.calls if segment.phase == "backward" else ())
+                for index in call.parameters
+                if self.workload.parameters[index].trainable
+            )
+            for segment in self.workload.segments
+        )
+
+    @cached_property
+    def bucket_segments(self) -> frozenset[int]:
+        """The backward segments that run beside the reduction buckets, which the first complete gradient makes.
+
+        Where one gradient is most of the first segment (a head), its activations are gone before the bucket comes.
+        """
+        filled = [number for number, found in enumerate(self.completed) if found]
+        if not filled:
+            return frozenset()
+        first = [self.elements[index] for index in self.completed[filled[0]]]
+        starts_beside = 2 * max(first) <= sum(first)
+        begin = filled[0] if starts_beside else filled[0] + 1
+        return frozenset(range(begin, len(self.completed)))
+
+    def shards(self, elements: tuple[int, ...]) -> int:
+        """Elements of a rank's shards when each tensor is cut into N parts of its own (stage 3)."""
+        return sum(shard_elements(number, self.shape.world_size) for number in elements)
+
+    def update_gradient_bytes(self, elements: int) -> int:
+        """Bytes of the flat gradients of `elements` parameters while they are made ready for the update.
+
+        A flat copy, then its fp32 copy where it is not fp32 yet.
+        Source: `step`, deepspeed/runtime/zero/stage_1_and_2.py and stage3.py, 0.19.8.
+        """
+        fp32_bytes = 0 if self.accumulated_bytes == FP32_BYTES else FP32_BYTES * elements
+        return self.accumulated_bytes * elements + fp32_bytes
