@@ -177,12 +177,12 @@ def _spans(sizes: Sequence[int], degree_from: int, degree_to: int) -> tuple[int,
 
 
 def _curve_time(points: Sequence[tuple[int, float]], message_bytes: int) -> CollectiveTime:
-    """Reads a measured curve; a point never counts as faster than a smaller one, which only noise makes it."""
-    slowest_s = 0.0
-    rising = []
-    for size_bytes, seconds in points:
-        slowest_s = max(slowest_s, seconds)
-        rising.append((size_bytes, slowest_s))
+    """Reads a measured curve; a point counts as no slower than a larger one, since disturbance only ever adds time."""
+    fastest_s = math.inf
+    rising: list[tuple[int, float]] = []
+    for size_bytes, seconds in reversed(points):
+        fastest_s = min(fastest_s, seconds)
+        rising.insert(0, (size_bytes, fastest_s))
     if message_bytes <= rising[0][0]:
         return CollectiveTime(rising[0][1], "measured" if message_bytes == rising[0][0] else "interpolated")
     for (low, low_s), (high, high_s) in pairwise(rising):

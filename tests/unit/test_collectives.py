@@ -79,11 +79,11 @@ def test_degrees_off_the_levels_are_refused(degree_from: int, degree_to: int) ->
     [
         (500, 1e-3, "interpolated"),
         (1000, 1e-3, "measured"),
-        (1500, 1.5e-3, "interpolated"),
-        (3000, 2e-3, "interpolated"),
-        (4000, 2e-3, "measured"),
+        (1500, 1.25e-3, "interpolated"),
+        (3000, 1.5e-3, "interpolated"),
+        (4000, 1.5e-3, "measured"),
         (8000, 4e-3, "measured"),
-        (12000, 6e-3, "modelled"),
+        (12000, 6.5e-3, "modelled"),
     ],
 )
 def test_a_measured_curve_comes_first_and_noise_never_makes_more_bytes_faster(
