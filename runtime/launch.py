@@ -32,11 +32,11 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         ranks = join(settings.device_kind, settings.world_size, settings.ranks_per_node)
         report = _run(settings, options, ranks)
     except (LaunchError, UsageError) as error:
-        _note_failure(options, str(error))
+        _note_failure(options, str(error), usage=True)
         print(f"launch.py: {error}", file=sys.stderr)  # noqa: T201 - its only channel
         return 2
     except Exception as error:
-        _note_failure(options, f"{type(error).__name__}: {error}")
+        _note_failure(options, f"{type(error).__name__}: {error}", usage=False)
         raise
     if ranks.is_first and options.report is not None:
         _write(options.report, report)
@@ -91,12 +91,13 @@ def _write(path: Path, report: dict[str, Any]) -> None:
     unfinished.replace(path)
 
 
-def _note_failure(options: Options, message: str) -> None:
+def _note_failure(options: Options, message: str, *, usage: bool) -> None:
     if options.watch is None:
         return
     rank = os.environ.get("RANK", "0")
-    failure = {"rank": int(rank), "time": time.time(), "message": message, "trace": traceback.format_exc()}
-    (options.watch / f"failure-{rank}.json").write_text(json.dumps(failure), encoding="utf-8")
+    failure = {"rank": int(rank), "time": time.time(), "message": message, "usage": usage}
+    text = json.dumps({**failure, "trace": traceback.format_exc()})
+    (options.watch / f"failure-{rank}.json").write_text(text, encoding="utf-8")
 
 
 def _end_with_parent() -> None:
