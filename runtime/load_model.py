@@ -7,6 +7,7 @@ arguments, and returns `(nn.Module, batch)`. This file imports nothing of the pr
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -79,6 +80,23 @@ def load_callable(spec: str, kind: Literal["file", "module", "hf_config"]) -> Ca
     if not callable(found):
         raise UsageError(f"{place} has no callable {name!r}")
     return found  # type: ignore[no-any-return]
+
+
+def known_sequence_length(
+    spec: str, kind: Literal["file", "module", "hf_config"], arguments: Mapping[str, str], sequence_length: int | None
+) -> int | None:
+    """Returns the tokens per sample that `build` uses: the given ones, or else the model's default if it has one.
+
+    Raises:
+        UsageError: As `build`.
+    """
+    if sequence_length is not None:
+        return sequence_length
+    if kind == "hf_config":
+        return _sequence_length(_read_config(Path(spec), arguments), spec, None)
+    parameter = inspect.signature(load_callable(spec, kind)).parameters.get("sequence_length")
+    default = None if parameter is None else parameter.default
+    return default if isinstance(default, int) else None
 
 
 def typed_arguments(factory: Callable[..., Any], arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -168,6 +186,11 @@ def _looks_like(text: str) -> Any:
 def _import_file(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError("there is no such file")
+    return _module_of_file(path.resolve(), path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _module_of_file(path: Path, modified_ns: int) -> Any:  # noqa: ARG001 - a changed file is another key
     _append_to_path(path.parent)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -204,12 +227,7 @@ def _build_from_config(
     if hasattr(config, "use_cache"):
         config.use_cache = False
     model = model_class._from_config(config, dtype=torch.float32)
-    num_positions = _num_positions(config)
-    if sequence_length is None:
-        sequence_length = min(DEFAULT_SEQUENCE_LENGTH, num_positions or DEFAULT_SEQUENCE_LENGTH)
-    if num_positions is not None and sequence_length > num_positions:
-        raise UsageError(f"{path} has {num_positions} positions, fewer than --sequence-length {sequence_length}")
-    tokens = _example_tokens(config, micro_batch_size, sequence_length)
+    tokens = _example_tokens(config, micro_batch_size, _sequence_length(config, str(path), sequence_length))
     return model, {"input_ids": tokens, "labels": tokens.clone()}
 
 
@@ -259,6 +277,15 @@ def _names(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
     if entry is None:
         return ()
     return (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def _sequence_length(config: Any, spec: str, sequence_length: int | None) -> int:
+    num_positions = _num_positions(config)
+    if sequence_length is None:
+        return min(DEFAULT_SEQUENCE_LENGTH, num_positions or DEFAULT_SEQUENCE_LENGTH)
+    if num_positions is not None and sequence_length > num_positions:
+        raise UsageError(f"{spec} has {num_positions} positions, fewer than --sequence-length {sequence_length}")
+    return sequence_length
 
 
 def _num_positions(config: Any) -> int | None:

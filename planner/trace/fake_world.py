@@ -1,0 +1,140 @@
+"""What has to be arranged around torch and transformers so that fake tensors take the path that real ones take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from planner.trace.shadow import Shadow
+
+
+@contextmanager
+def fake_world(fake_mode: FakeTensorMode, shadow: Shadow) -> Iterator[None]:
+    """Everything created inside is fake; whole numbers keep their values.
+
+    oneDNN is off, since its operators hide their scratch memory and FLOPs from the dispatcher.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_without_onednn())
+        stack.enter_context(_replaced(FakeTensorMode, "__deepcopy__", lambda mode, _: mode))
+        stack.enter_context(_replaced(nn.Module, "to", _move_only_when_needed(nn.Module.to)))
+        stack.enter_context(_replaced(torch.Tensor, "tolist", _tolist(torch.Tensor.tolist, shadow)))
+        stack.enter_context(_replaced(torch.Tensor, "__format__", _format(torch.Tensor.__format__)))
+        stack.enter_context(_replaced(torch, "tensor", _tensor(torch.tensor)))
+        imports = sys.modules.get("transformers.utils.import_utils")
+        if imports is not None:
+            # transformers 5 takes fake tensors for a sign of torch.compile, and then builds other masks.
+            stack.enter_context(_replaced(imports, "is_fake_tensor", lambda _: False))
+        stack.enter_context(fake_mode)
+        stack.enter_context(shadow)
+        yield
+
+
+@contextmanager
+def without_initialization() -> Iterator[None]:
+    """Initializers do nothing: there are no weights to fill, and some loop until the values please them."""
+    modules: list[Any] = [nn.init]
+    initialization = sys.modules.get("transformers.initialization")
+    if initialization is not None:
+        modules.append(initialization)
+        modules += [sys.modules[name] for name in initialization.TORCH_MODULES_TO_PATCH if name in sys.modules]
+    with ExitStack() as stack:
+        for module in modules:
+            for name in _initializers(module):
+                stack.enter_context(_replaced(module, name, _unchanged))
+        yield
+
+
+def _initializers(module: Any) -> list[str]:
+    names = [name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")]
+    return [name for name in [*names, "copy_"] if callable(getattr(module, name, None))]
+
+
+def _unchanged(tensor: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - stands for any initializer
+    return tensor
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    # Not torch.backends.mkldnn.flags: it also sets TF32, which warns on machines that lack it.
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    missing = object()
+    before = getattr(owner, name, missing)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is missing:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def _move_only_when_needed(to: Callable[..., Any]) -> Callable[..., Any]:
+    """`module.to(dtype)` inside a forward swaps fake parameters that others refer to, even when nothing changes."""
+
+    def moved(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        try:
+            device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+        except TypeError:
+            return to(module, *args, **kwargs)
+        tensors = [*module.parameters(), *module.buffers()]
+        same_type = all(dtype is None or not t.is_floating_point() or t.dtype == dtype for t in tensors)
+        if same_type and all(device is None or t.device == device for t in tensors):
+            return module
+        return to(module, *args, **kwargs)
+
+    return moved
+
+
+def _tolist(tolist: Callable[..., Any], shadow: Shadow) -> Callable[..., Any]:
+    """`tolist` reads memory without asking the dispatcher."""
+
+    def listed(tensor: torch.Tensor) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return tolist(tensor)
+        value = shadow.value(tensor)
+        with no_dispatch():
+            if value is None:
+                shadow.assume("values of the model are read as a list; assumed to be ones")
+                value = torch.ones(tensor.shape, dtype=tensor.dtype)
+            return tolist(value)
+
+    return listed
+
+
+def _format(format_: Callable[..., str]) -> Callable[..., str]:
+    def formatted(tensor: torch.Tensor, spec: str) -> str:
+        if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
+            return format(tensor.item(), spec)
+        return format_(tensor, spec)
+
+    return formatted
+
+
+def _tensor(tensor: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.tensor` of a list of fake scalars needs their values."""
+
+    def made(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if isinstance(data, list | tuple) and any(isinstance(item, FakeTensor) for item in tree_leaves(data)):
+            data = tree_map(lambda item: item.tolist() if isinstance(item, FakeTensor) else item, data)
+        return tensor(data, *args, **kwargs)
+
+    return made

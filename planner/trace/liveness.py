@@ -1,0 +1,64 @@
+"""When memory was live, as an allocator would see it in real training."""
+
+from __future__ import annotations
+
+import torch
+
+from planner.trace.recording import UNTRACKED, MemoryEvent, Recording
+
+aten = torch.ops.aten
+
+
+def activation_events(recording: Recording) -> list[MemoryEvent]:
+    """Returns the events of all storages except the gradients of parameters, in order of time.
+
+    Where two gradients meet, autograd adds the second to the first in place when nobody else holds the first
+    (Source: torch 2.13, torch/csrc/autograd/input_buffer.cpp, accumulate), but never for fake tensors: such sums are
+    recognized by a first operand that dies with the sum, and counted as in place.
+    """
+    merged = _sums_in_place(recording)
+
+    def is_gradient(storage: int) -> bool:
+        while storage in merged:
+            storage = merged[storage][0]
+        return storage in recording.gradients
+
+    return [event for event in all_events(recording) if not is_gradient(event.storage)]
+
+
+def all_events(recording: Recording) -> list[MemoryEvent]:
+    """Returns the events of all storages, gradients of parameters too, with sums in place as in `activation_events`."""
+    merged = _sums_in_place(recording)
+    dropped = {(operand, index) for operand, (_, index) in merged.items()}
+    born_as_sum = {result for result, _ in merged.values()}
+    return [
+        event
+        for event in recording.events
+        if not (event.delta_bytes < 0 and (event.storage, event.operator) in dropped)
+        and not (event.delta_bytes > 0 and event.storage in born_as_sum)
+    ]
+
+
+def peak_bytes(events: list[MemoryEvent]) -> int:
+    """Returns the greatest number of bytes live at once."""
+    live = peak = 0
+    for event in events:
+        live += event.delta_bytes
+        peak = max(peak, live)
+    return peak
+
+
+def _sums_in_place(recording: Recording) -> dict[int, tuple[int, int]]:
+    """Returns for each first operand of such a sum the storage of the sum and the operator's index."""
+    births = {event.storage: event for event in recording.events if event.delta_bytes > 0}
+    deaths = {event.storage: event.operator for event in recording.events if event.delta_bytes < 0}
+    merged: dict[int, tuple[int, int]] = {}
+    for node in recording.graph.nodes:
+        if node.target is not aten.add.Tensor or node.meta["phase"] != "backward":
+            continue
+        operand, result, index = node.args[0].meta["storage"], node.meta["storage"], node.meta["index"]
+        if UNTRACKED in (operand, result) or deaths.get(operand) != index or births[result].operator != index:
+            continue
+        if births[operand].delta_bytes == births[result].delta_bytes:
+            merged[operand] = (result, index)
+    return merged

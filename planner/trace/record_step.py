@@ -1,0 +1,67 @@
+"""Runs one training step of a fake model, forward, loss and backward, and records it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Literal
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from planner.trace.cuda_kernels import cuda_kernels
+from planner.trace.fake_model import FakeModel
+from planner.trace.fake_world import fake_world
+from planner.trace.recorder import Recorder
+from planner.trace.recording import Recording
+from runtime.load_model import loss_of
+
+
+class StepError(Exception):
+    """The model's own code raised in the step; the cause is chained."""
+
+    def __init__(self, module: str, phase: str, cause: BaseException) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.module = module
+        self.phase = phase
+
+
+def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
+    """Returns the recording of one step with the kernels that `device` would choose.
+
+    Raises:
+        StepError: The model raised, or gave no loss.
+    """
+    recorder = Recorder(model.names)
+    for name, parameter in model.module.named_parameters():
+        recorder.hold("parameter", name, parameter)
+    for name, buffer in model.module.named_buffers():
+        recorder.hold("buffer", name, buffer)
+    for position, leaf in enumerate(tree_leaves(model.batch)):
+        if isinstance(leaf, torch.Tensor):
+            recorder.hold("input", str(position), leaf)
+    kernels = cuda_kernels() if device == "cuda" else nullcontext()
+    with fake_world(model.fake_mode, model.shadow), kernels, _without_collector(), recorder.recording():
+        phase = "forward"
+        try:
+            loss = loss_of(model.module(**model.batch))
+            phase = "backward"
+            loss.backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise StepError(recorder.module_in_progress(), phase, error) from error
+    gradients = [p.grad for p in model.module.parameters() if p.grad is not None]
+    recording = recorder.finish(loss, gradients)
+    model.module.zero_grad()
+    return recording
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Without it, memory is freed when its last reference goes: at the same operator in every run."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

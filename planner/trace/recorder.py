@@ -1,0 +1,239 @@
+"""Runs beneath a training step and writes its `Recording`: each operator becomes a node, each storage has its events.
+
+Which module an operator of backward belongs to is found by autograd's sequence numbers: an operator of forward creates
+the node of its derivative, and that number is known when the derivative runs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import operator
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from planner.trace.flops import operator_flop, tensor_bytes
+from planner.trace.recording import UNTRACKED, Call, MemoryEvent, Recording
+
+aten = torch.ops.aten
+
+_QUESTIONS = frozenset(
+    {
+        torch.ops.prim.device.default,
+        aten.sym_size.default,
+        aten.sym_size.int,
+        aten.sym_stride.default,
+        aten.sym_stride.int,
+        aten.sym_numel.default,
+        aten.sym_storage_offset.default,
+    }
+)
+_FREE = frozenset(
+    {
+        aten._unsafe_view.default,
+        aten.empty.memory_format,
+        aten.empty_like.default,
+        aten.empty_strided.default,
+        aten.new_empty.default,
+        aten.new_empty_strided.default,
+    }
+)
+"""Operators that run no kernel, beside the views."""
+
+_NO_SEQUENCE = 1 << 62
+"""Nodes that collect gradients have the greatest number there is, whatever they belong to."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records everything that runs while it is on; `names` are those of the modules of the model."""
+
+    def __init__(self, names: dict[nn.Module, str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._names = names
+        self._graph = fx.Graph()
+        self._calls = [Call("", 0)]
+        self._stack = [0]
+        self._events: list[MemoryEvent] = []
+        self._num_operators = 0
+        self._num_storages = 0
+        self._storage_of: dict[int, int] = {}
+        self._watches: dict[int, weakref.ref[Any]] = {}
+        self._sequence: list[int] = []
+        self._sequence_call: list[int] = []
+        self._last_call = 0
+        self._nodes: dict[int, fx.Node] = {}
+        self._warnings: list[str] = []
+
+    def hold(self, kind: str, name: str, tensor: torch.Tensor) -> None:
+        """Gives a tensor of before the step its placeholder; its storage is not followed."""
+        node = self._graph.placeholder(f"{kind}_{name}".replace(".", "_"))
+        node.meta.update(kind=kind, name=name, storage=UNTRACKED, out=(tuple(tensor.shape), tensor.dtype))
+        node.meta["bytes"] = tensor_bytes(tensor)
+        tensor._trace_node = node  # type: ignore[attr-defined]
+        self._storage_of[tensor.untyped_storage()._cdata] = UNTRACKED
+
+    def module_in_progress(self) -> str:
+        """Returns the name of the module whose forward runs, for messages about what failed there."""
+        return self._calls[self._stack[-1]].module
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While on, operators and module calls are recorded."""
+        hooks = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        ]
+        try:
+            with self:
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def finish(self, loss: torch.Tensor, gradients: list[torch.Tensor]) -> Recording:
+        """Closes the graph with the loss as its output and returns what was recorded."""
+        self._graph.output(self._operand(loss))
+        self._graph.lint()
+        held = [self._storage_of.get(gradient.untyped_storage()._cdata, UNTRACKED) for gradient in gradients]
+        self._watches.clear()
+        return Recording(
+            graph=self._graph,
+            calls=tuple(self._calls),
+            events=tuple(self._events),
+            gradients=frozenset(held) - {UNTRACKED},
+            warnings=tuple(self._warnings),
+        )
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _QUESTIONS:
+            return func(*args, **kwargs)
+        operands = tuple([self._operand(item) for item in args])
+        keywords = {key: self._operand(item) for key, item in kwargs.items()} if kwargs else {}
+        result = func(*args, **kwargs)
+        node = self._graph.create_node("call_function", func, operands, keywords)
+        self._describe(node, func, args, kwargs, result)
+        self._results(node, result)
+        self._num_operators += 1
+        return result
+
+    def _operand(self, item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            node = item.__dict__.get("_trace_node") or self._node_by_storage(item)
+            if item.requires_grad:
+                node.meta["requires_grad"] = True
+            return node
+        if isinstance(item, list | tuple):
+            return type(item)([self._operand(entry) for entry in item])
+        return item
+
+    def _node_by_storage(self, tensor: torch.Tensor) -> fx.Node:
+        """Autograd returns what it saved in new tensor objects: their storage tells which result they are."""
+        storage = self._storage_of.get(tensor.untyped_storage()._cdata)
+        node = self._nodes.get(storage) if storage is not None and storage != UNTRACKED else None
+        if node is None:
+            node = self._graph.create_node("get_attr", f"constant_{len(self._graph.nodes)}")
+            node.meta.update(kind="constant", name="", storage=UNTRACKED, out=(tuple(tensor.shape), tensor.dtype))
+            node.meta["bytes"] = tensor_bytes(tensor)
+        tensor._trace_node = node  # type: ignore[attr-defined]
+        return node
+
+    def _describe(self, node: fx.Node, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        phase, call = self._place()
+        flop = operator_flop(func, args, kwargs, result)
+        if flop is None:
+            note = f"{func} has no FLOP formula; it counts as 0"
+            if note not in self._warnings:
+                self._warnings.append(note)
+        meta = node.meta
+        meta["index"], meta["phase"], meta["call"] = self._num_operators, phase, call
+        meta["fqn"], meta["flop"] = self._calls[call].module, flop or 0
+        meta["is_kernel"] = not (func.is_view or func in _FREE)
+        meta["io_bytes"] = sum(operand.meta.get("bytes", 0) for operand in node.all_input_nodes)
+
+    def _place(self) -> tuple[str, int]:
+        """Returns the phase and the module call that the operator which runs now belongs to."""
+        in_backward = torch._C._current_graph_task_id() != -1
+        if in_backward and not torch.is_grad_enabled():
+            node = torch._C._current_autograd_node()
+            sequence = node._sequence_nr() if node is not None else -1
+            if 0 <= sequence < _NO_SEQUENCE:
+                place = bisect.bisect_left(self._sequence, sequence)
+                if place < len(self._sequence):
+                    self._last_call = self._sequence_call[place]
+            return "backward", self._last_call
+        call = self._stack[-1]
+        sequence = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+        if not self._sequence or sequence > self._sequence[-1]:
+            self._sequence.append(sequence)
+            self._sequence_call.append(call)
+        self._last_call = call
+        # Gradients enabled inside backward: a checkpoint of the model's own re-runs its forward.
+        return "backward" if in_backward else "forward", call
+
+    def _results(self, node: fx.Node, result: Any) -> None:
+        meta = node.meta
+        if isinstance(result, torch.Tensor):
+            self._result(node, result)
+            written = meta["bytes"]
+        else:
+            written = 0
+            meta["storage"] = UNTRACKED
+            for position, item in enumerate(result) if isinstance(result, list | tuple) else ():
+                if isinstance(item, torch.Tensor):
+                    part = self._graph.create_node("call_function", operator.getitem, (node, position))
+                    part.meta.update(index=meta["index"], part_of=node)
+                    self._result(part, item)
+                    written += part.meta["bytes"]
+            meta["out"] = [
+                (tuple(item.shape), item.dtype) if isinstance(item, torch.Tensor) else item
+                for item in (result if isinstance(result, list | tuple) else [result])
+            ]
+        meta["io_bytes"] = meta["io_bytes"] + written if meta["is_kernel"] else 0
+
+    def _result(self, node: fx.Node, tensor: torch.Tensor) -> None:
+        meta = node.meta
+        meta["out"], meta["bytes"] = (tuple(tensor.shape), tensor.dtype), tensor_bytes(tensor)
+        meta["storage"] = storage = self._follow(tensor)
+        if storage != UNTRACKED and storage not in self._nodes:
+            self._nodes[storage] = node
+        tensor._trace_node = node  # type: ignore[attr-defined]
+
+    def _follow(self, tensor: torch.Tensor) -> int:
+        """Returns the index of the tensor's storage; a new one is watched until it dies."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        known = self._storage_of.get(address)
+        if known is not None:
+            return known
+        index = self._storage_of[address] = self._num_storages
+        self._num_storages += 1
+        num_bytes = storage.nbytes()
+        self._events.append(MemoryEvent(self._num_operators, index, num_bytes))
+
+        def died(_: weakref.ref[Any]) -> None:
+            del self._storage_of[address]
+            self._events.append(MemoryEvent(max(self._num_operators - 1, 0), index, -num_bytes))
+
+        self._watches[index] = weakref.ref(storage, died)
+        return index
+
+    def _enter_module(self, module: nn.Module, args: Any) -> None:  # noqa: ARG002 - torch's signature
+        name = self._names.get(module)
+        if name is None or len(self._stack) == 1:
+            # A module that the model made on the fly counts as part of its caller; the root is call 0.
+            self._stack.append(self._stack[-1])
+            return
+        self._calls.append(Call(name, self._stack[-1]))
+        self._stack.append(len(self._calls) - 1)
+
+    def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 - torch's signature
+        self._stack.pop()

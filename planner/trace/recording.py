@@ -1,0 +1,82 @@
+"""What the run of one training step leaves behind: a torch.fx graph, and the births and deaths of its memory.
+
+The graph has placeholders for parameters, buffers and inputs, and one `call_function` per operator, forward and
+backward, in order of execution. Each node's `meta` has
+
+    kind      placeholders: "parameter", "buffer", "input" or "constant"; `name`: its qualified name
+    index     operators: position among all operators; results of one operator that has several share it
+    call      operators: index into `Recording.calls` of the module call that it belongs to
+    fqn       operators: the name of that module, for people
+    phase     operators: "forward" or "backward"
+    flop, io_bytes, is_kernel   operators: its cost; a view is no kernel and costs nothing
+    storage   the storage that holds the tensor: an index, or UNTRACKED for parameters, buffers and inputs
+    out       shape and dtype, or a list of them
+    requires_grad  present and true when an operator read it as a tensor that needs a gradient
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import fx
+
+from costmodels.workload import Parameter
+
+UNTRACKED = -1
+
+
+class Call(NamedTuple):
+    """One forward call of a module."""
+
+    module: str
+    """Its name in the model, "" for the root."""
+    parent: int
+    """Index of the call that it happened in; the first call, the root's, is its own parent."""
+
+
+class MemoryEvent(NamedTuple):
+    """A storage came to life (positive) or died (negative) during or after an operator."""
+
+    operator: int
+    """The operator that was the last to run."""
+    storage: int
+    delta_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFacts:
+    """What the rest of the trace needs to know of one module."""
+
+    type_name: str
+    children: tuple[str, ...]
+    """Names of its direct children, as they are in the model."""
+    is_list: bool
+    """ModuleList or Sequential."""
+    parameters: tuple[int, ...]
+    """Indices of the parameters that it holds directly, in its order of registration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One training step: forward, loss and backward."""
+
+    graph: fx.Graph
+    calls: tuple[Call, ...]
+    """In order of their beginning."""
+    events: tuple[MemoryEvent, ...]
+    """In order of time; storages of parameters, buffers and inputs have none."""
+    gradients: frozenset[int]
+    """Storages that are a parameter's gradient at the end."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The model as it was built, before anything ran."""
+
+    type_name: str
+    modules: dict[str, ModuleFacts]
+    """By name, in the order of `named_modules()`."""
+    parameters: tuple[Parameter, ...]
+    buffer_bytes: int
