@@ -6,6 +6,7 @@ beyond these (padding of its own, buckets, second copies) is that engine's term.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from sympy import ceiling
@@ -127,6 +128,12 @@ class StateBytes:
             self.optimizer_states + other.optimizer_states,
         )
 
+    def times(self, count: int) -> StateBytes:
+        """Returns the states of `count` equal blocks."""
+        return StateBytes(
+            self.parameters * count, self.secondary * count, self.gradients * count, self.optimizer_states * count
+        )
+
 
 def shard_elements(num_elements: int, degree: int) -> int:
     """Returns the elements of the fullest of `degree` shards: num_elements / degree, rounded up."""
@@ -161,17 +168,19 @@ def state_bytes(num_params: int, num_trainable_params: int, strategy: Strategy, 
 
 def num_block_params(workload: Workload, block: Block) -> tuple[int, int]:
     """Returns the elements that a block owns: (all, trainable)."""
-    owned = [workload.parameters[index] for index in block.parameters]
-    return (
-        sum(parameter.num_elements for parameter in owned),
-        sum(parameter.num_elements for parameter in owned if parameter.trainable),
-    )
+    num_params = num_trainable = 0
+    for index in block.parameters:
+        num_elements = workload.parameters[index].num_elements
+        num_params += num_elements
+        num_trainable += num_elements if workload.parameters[index].trainable else 0
+    return num_params, num_trainable
 
 
 def model_state_bytes(workload: Workload, assignment: Assignment, shape: StepShape) -> StateBytes:
     """Returns the model states of the fullest rank, each block sharded as its class is assigned."""
     widths = state_widths(shape.precision, shape.optimizer)
+    equal = Counter((*num_block_params(workload, block), block.block_class) for block in workload.blocks)
     total = StateBytes()
-    for block in workload.blocks:
-        total += state_bytes(*num_block_params(workload, block), assignment[block.block_class], widths)
+    for (num_params, num_trainable, block_class), count in equal.items():
+        total += state_bytes(num_params, num_trainable, assignment[block_class], widths).times(count)
     return total

@@ -58,8 +58,9 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Engi
         gradients=states.gradients,
         optimizer_states=states.optimizer_states,
     )
-    gathered = _gathered_bytes(workload, assignment, widths)
-    gradients, buffers = _gradient_bytes(workload, assignment, widths)
+    forward, backward = _uses(workload, "forward"), _uses(workload, "backward")
+    gathered = _gathered_bytes(workload, assignment, widths, forward, backward)
+    gradients, buffers = _gradient_bytes(workload, assignment, widths, backward)
     largest = max((num_block_params(workload, block)[0] for block in workload.blocks), default=0)
     return EngineMemory(
         at_rest=at_rest,
@@ -73,17 +74,18 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Engi
     )
 
 
-def _gathered_bytes(workload: Workload, assignment: Assignment, widths: StateWidths) -> list[int]:
+def _gathered_bytes(
+    workload: Workload, assignment: Assignment, widths: StateWidths, forward: list[_Use], backward: list[_Use]
+) -> list[int]:
     """Gathered parameters in each segment; the gather of a block starts with the block before it in its phase."""
     held = [0] * len(workload.segments)
-    backward_end = {use.block: use.last for use in _uses(workload, "backward")}
-    phases: tuple[Phase, ...] = ("forward", "backward")
-    for phase in phases:
+    backward_end = {use.block: use.last for use in backward}
+    for uses in (forward, backward):
         start = None
-        for use in _uses(workload, phase):
+        for use in uses:
             block = workload.blocks[use.block]
             strategy = assignment[block.block_class]
-            if strategy.param_degree == 1 or (phase == "backward" and _kept(strategy)):
+            if strategy.param_degree == 1 or (uses is backward and _kept(strategy)):
                 continue
             end = backward_end.get(use.block, use.last) if _kept(strategy) else use.last
             full_bytes = widths.parameter * num_block_params(workload, block)[0]
@@ -92,11 +94,13 @@ def _gathered_bytes(workload: Workload, assignment: Assignment, widths: StateWid
     return held
 
 
-def _gradient_bytes(workload: Workload, assignment: Assignment, widths: StateWidths) -> tuple[list[int], list[int]]:
+def _gradient_bytes(
+    workload: Workload, assignment: Assignment, widths: StateWidths, backward: list[_Use]
+) -> tuple[list[int], list[int]]:
     """Unreduced gradients, and reductions in flight, in each segment."""
     unreduced = [0] * len(workload.segments)
     in_flight = [0] * len(workload.segments)
-    done = sorted(_uses(workload, "backward"), key=lambda use: (use.last, use.first))
+    done = sorted(backward, key=lambda use: (use.last, use.first))
     for index, use in enumerate(done):
         block = workload.blocks[use.block]
         _, num_trainable = num_block_params(workload, block)

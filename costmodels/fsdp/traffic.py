@@ -19,10 +19,11 @@ Source: ZeRO (arXiv 1910.02054), section 7, for the four classic points; PaRO (a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from costmodels.engine import Assignment, Message
-from costmodels.states import num_block_params, shard_elements, state_widths
-from costmodels.strategy import StepShape
+from costmodels.engine import Assignment, Cause, Message, Operation
+from costmodels.states import StateWidths, num_block_params, shard_elements, state_widths
+from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
 __all__ = ["traffic"]
@@ -36,64 +37,64 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tup
         assignment: one strategy per class of blocks, each nested in the world.
         shape: micro-batches and precision.
     """
-    forward = range(len(workload.blocks))
-    backward = range(len(workload.blocks) - 1, -1, -1)
-    sent = [message for block in forward for message in _forward(workload, block, assignment, shape)]
+    widths = state_widths(shape.precision, shape.optimizer)
     differentiated = {segment.block for segment in workload.segments if segment.phase == "backward"}
-    sent += [message for block in backward for message in _backward(workload, block, assignment, shape, differentiated)]
-    sent += [message for block in backward for message in _boundary(workload, block, assignment, shape)]
-    sent += [message for block in forward for message in _update(workload, block, assignment, shape)]
+    blocks = [
+        _Block(
+            assignment[block.block_class], *num_block_params(workload, block), number in differentiated, shape, widths
+        )
+        for number, block in enumerate(workload.blocks)
+    ]
+    sent = [block.forward() for block in blocks]
+    sent += [message for block in reversed(blocks) for message in block.backward()]
+    sent += [message for block in reversed(blocks) for message in block.boundary()]
+    sent += [block.update() for block in blocks]
     return _merged(message for message in sent if message.degree_from < message.degree_to and message.message_bytes)
 
 
-def _forward(workload: Workload, block: int, assignment: Assignment, shape: StepShape) -> Iterator[Message]:
-    strategy = assignment[workload.blocks[block].block_class]
-    num_params, _ = num_block_params(workload, workload.blocks[block])
-    full_bytes = state_widths(shape.precision, shape.optimizer).parameter * num_params
-    yield Message("all_gather", 1, strategy.param_degree, full_bytes, shape.num_micro_batches, "forward")
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One block's share of the table above, row by row."""
 
+    strategy: Strategy
+    num_params: int
+    num_trainable: int
+    differentiated: bool
+    shape: StepShape
+    widths: StateWidths
 
-def _backward(
-    workload: Workload, block: int, assignment: Assignment, shape: StepShape, differentiated: set[int]
-) -> Iterator[Message]:
-    strategy = assignment[workload.blocks[block].block_class]
-    num_params, num_trainable = num_block_params(workload, workload.blocks[block])
-    widths = state_widths(shape.precision, shape.optimizer)
-    if block in differentiated:
-        full_bytes = widths.parameter * num_params
-        yield Message("all_gather", 1, strategy.secondary_degree, full_bytes, shape.num_micro_batches, "backward")
-    reduced_bytes = widths.gradient * num_trainable
-    yield Message("reduce_scatter", 1, strategy.grad_degree, reduced_bytes, shape.num_micro_batches, "backward")
+    def forward(self) -> Message:
+        full_bytes = self.widths.parameter * self.num_params
+        return Message("all_gather", 1, self.strategy.param_degree, full_bytes, self.shape.num_micro_batches, "forward")
 
+    def backward(self) -> Iterator[Message]:
+        num_micro_batches = self.shape.num_micro_batches
+        if self.differentiated:
+            full_bytes = self.widths.parameter * self.num_params
+            yield Message("all_gather", 1, self.strategy.secondary_degree, full_bytes, num_micro_batches, "backward")
+        reduced_bytes = self.widths.gradient * self.num_trainable
+        yield Message("reduce_scatter", 1, self.strategy.grad_degree, reduced_bytes, num_micro_batches, "backward")
 
-def _boundary(workload: Workload, block: int, assignment: Assignment, shape: StepShape) -> Iterator[Message]:
-    strategy = assignment[workload.blocks[block].block_class]
-    _, num_trainable = num_block_params(workload, workload.blocks[block])
-    width = state_widths(shape.precision, shape.optimizer).gradient
-    grad_degree, optim_degree = strategy.grad_degree, strategy.optim_degree
-    grad_bytes = width * shard_elements(num_trainable, grad_degree)
-    optim_bytes = width * shard_elements(num_trainable, optim_degree)
-    yield Message("reduce_scatter", grad_degree, optim_degree, grad_bytes, 1, "boundary")
-    yield Message("all_reduce", optim_degree, shape.world_size, optim_bytes, 1, "boundary")
+    def boundary(self) -> Iterator[Message]:
+        grad_degree, optim_degree = self.strategy.grad_degree, self.strategy.optim_degree
+        grad_bytes = self.widths.gradient * shard_elements(self.num_trainable, grad_degree)
+        optim_bytes = self.widths.gradient * shard_elements(self.num_trainable, optim_degree)
+        yield Message("reduce_scatter", grad_degree, optim_degree, grad_bytes, 1, "boundary")
+        yield Message("all_reduce", optim_degree, self.shape.world_size, optim_bytes, 1, "boundary")
 
-
-def _update(workload: Workload, block: int, assignment: Assignment, shape: StepShape) -> Iterator[Message]:
-    strategy = assignment[workload.blocks[block].block_class]
-    _, num_trainable = num_block_params(workload, workload.blocks[block])
-    width = state_widths(shape.precision, shape.optimizer).parameter
-    shard_bytes = width * shard_elements(num_trainable, strategy.param_degree)
-    yield Message("all_gather", strategy.param_degree, strategy.optim_degree, shard_bytes, 1, "update")
+    def update(self) -> Message:
+        param_degree, optim_degree = self.strategy.param_degree, self.strategy.optim_degree
+        shard_bytes = self.widths.parameter * shard_elements(self.num_trainable, param_degree)
+        return Message("all_gather", param_degree, optim_degree, shard_bytes, 1, "update")
 
 
 def _merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Joins equal messages into one with their counts, in order of first appearance."""
-    counts: dict[Message, int] = {}
+    counts: dict[tuple[Operation, int, int, int, Cause], int] = {}
     for message in messages:
-        key = Message(
-            message.operation, message.degree_from, message.degree_to, message.message_bytes, 1, message.cause
-        )
-        counts[key] = counts.get(key, 0) + message.count
+        kind = (message.operation, message.degree_from, message.degree_to, message.message_bytes, message.cause)
+        counts[kind] = counts.get(kind, 0) + message.count
     return tuple(
-        Message(key.operation, key.degree_from, key.degree_to, key.message_bytes, count, key.cause)
-        for key, count in counts.items()
+        Message(operation, degree_from, degree_to, message_bytes, count, cause)
+        for (operation, degree_from, degree_to, message_bytes, cause), count in counts.items()
     )
