@@ -1,7 +1,8 @@
 """The cost table: what each choice costs in whole nanoseconds and whole bytes. All that the solver sees.
 
-A choice is one option (a strategy with its micro-batch) and, for each class of blocks that can be recomputed, whether
-it is. Within an option every cost is affine in these booleans, so that the solver needs only linear constraints.
+A choice is one option (a strategy with its micro-batch) and, for each group of classes of blocks that can be
+recomputed, whether it is. Within an option every cost is affine in these booleans, so that the solver needs only linear
+constraints.
 """
 
 from __future__ import annotations
@@ -15,34 +16,34 @@ from costmodels.engine import Assignment
 from costmodels.strategy import StepShape, Strategy
 
 Recomputed = tuple[bool, ...]
-"""One boolean per entry of `CostTable.classes`."""
+"""One boolean per entry of `CostTable.groups`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Whole ns or bytes that depend on what is recomputed: constant + sum over classes of by_class x recomputed."""
+    """Whole ns or bytes that depend on what is recomputed: constant + sum over groups of by_group x recomputed."""
 
     constant: int
-    by_class: tuple[int, ...] = ()
-    """One addend per entry of `CostTable.classes`; negative where recomputation saves."""
+    by_group: tuple[int, ...] = ()
+    """One addend per entry of `CostTable.groups`; negative where recomputation saves."""
 
     def at(self, recomputed: Recomputed) -> int:
-        """Returns the cost when exactly these classes are recomputed."""
-        return self.constant + sum(addend for addend, chosen in zip(self.by_class, recomputed, strict=True) if chosen)
+        """Returns the cost when exactly these groups are recomputed."""
+        return self.constant + sum(addend for addend, chosen in zip(self.by_group, recomputed, strict=True) if chosen)
 
     @property
     def least(self) -> int:
         """The smallest value over all recomputations."""
-        return self.constant + sum(min(0, addend) for addend in self.by_class)
+        return self.constant + sum(min(0, addend) for addend in self.by_group)
 
     @property
     def greatest(self) -> int:
         """The largest value over all recomputations."""
-        return self.constant + sum(max(0, addend) for addend in self.by_class)
+        return self.constant + sum(max(0, addend) for addend in self.by_group)
 
     def dominates(self, other: Cost) -> bool:
         """Returns whether this cost is at least `other` whatever is recomputed."""
-        slack = sum(min(0, mine - its) for mine, its in zip(self.by_class, other.by_class, strict=True))
+        slack = sum(min(0, mine - its) for mine, its in zip(self.by_group, other.by_group, strict=True))
         return self.constant + slack >= other.constant
 
 
@@ -54,7 +55,7 @@ class Option:
     """Degrees for all classes; its `recompute` is none: the booleans decide."""
     shape: StepShape
     may_recompute: tuple[tuple[bool, ...], ...]
-    """For each entry of `CostTable.classes`, the values that can be chosen: ascending, one or two."""
+    """For each entry of `CostTable.groups`, the values that can be chosen: ascending, one or two."""
     phases_ns: tuple[tuple[Cost, ...], ...]
     """The step takes the sum over phases of the greatest of the phase's bounds."""
     memory_bytes: tuple[Cost, ...]
@@ -80,8 +81,8 @@ class CostTable:
     engine: str
     num_classes: int
     """Classes of equal blocks in the model."""
-    classes: tuple[int, ...]
-    """The classes whose blocks can be recomputed, ascending."""
+    groups: tuple[tuple[int, ...], ...]
+    """Classes whose blocks can be recomputed, ascending; those of one group are recomputed together or not at all."""
     options: tuple[Option, ...]
     """In the order that breaks ties."""
     budget_bytes: int
@@ -95,8 +96,8 @@ class CostTable:
     def assignment(self, strategy: Strategy, recomputed: Recomputed) -> Assignment:
         """Returns a choice as one strategy per class of the model."""
         choices = (strategy, replace(strategy, recompute="full"))
-        chosen = dict(zip(self.classes, recomputed, strict=True))
-        return tuple(choices[chosen.get(number, False)] for number in range(self.num_classes))
+        full = [number for group, chosen in zip(self.groups, recomputed, strict=True) if chosen for number in group]
+        return tuple(choices[number in full] for number in range(self.num_classes))
 
     def where(self, keep: Callable[[Option], bool]) -> CostTable:
         """Returns the table of the options that `keep` accepts."""

@@ -1,17 +1,17 @@
 """Chooses from a cost table by CP-SAT, with a proof.
 
-Sets: options k (a strategy with its micro-batch), classes c that can be recomputed, phases f of the step. A phase has
-bounds (a, a_c) and memory has moments (b, b_c); both are numbered by i within each option, absent ones are zero.
+Sets: options k (a strategy with its micro-batch), groups c of classes that can be recomputed, phases f of the step. A
+phase has bounds (a, a_c), memory has moments (b, b_c); both are numbered by i within an option, absent ones are zero.
 
 Variables
     z_k in {0, 1}    option k is chosen                                             (`_add_choice`)
-    x_kc in {0, 1}   option k is chosen with class c recomputed                     (`_add_choice`)
+    x_kc in {0, 1}   option k is chosen with group c recomputed                     (`_add_choice`)
     t_f >= 0         nanoseconds of phase f                                         (`_add_time`)
     m >= 0           bytes of device memory at the step's peak                      (`_add_memory`)
 
 Constraints
     sum_k z_k = 1                                                                   (`_add_choice`)
-    x_kc <= z_k, and x_kc = z_k where the option always recomputes class c          (`_add_choice`)
+    x_kc <= z_k, and x_kc = z_k where the option always recomputes group c          (`_add_choice`)
     t_f >= sum_k (a_kfi z_k + sum_c a_kfic x_kc)    for each phase f and bound i    (`_add_time`)
     m >= sum_k (b_ki z_k + sum_c b_kic x_kc)        for each moment i               (`_add_memory`)
     m <= budget                                                                     (`_add_memory`)
@@ -128,7 +128,7 @@ class _Model:
             if all(cost.least <= budget_bytes for cost in option.memory_bytes)
         ]
         self._options = [option for _, option in self._numbered]
-        self._num_classes = len(table.classes)
+        self._num_groups = len(table.groups)
         self._add_choice()
         self._add_time()
         self._add_memory(budget_bytes)
@@ -169,7 +169,7 @@ class _Model:
         for literal, recomputed, cost in zip(self._chosen, self._recomputed, costs, strict=True):
             if cost is not None:
                 variables += [literal, *recomputed]
-                factors += [cost.constant, *cost.by_class]
+                factors += [cost.constant, *cost.by_group]
         return cp_model.LinearExpr.weighted_sum(variables, factors)
 
     def objective(self, objective: Objective) -> cp_model.LinearExprT:
@@ -178,9 +178,9 @@ class _Model:
             return cp_model.LinearExpr.sum(self._phases)
         if objective == "memory":
             return self._memory
-        # Within an option the first class is the most significant, as in `Option.recomputations`.
+        # Within an option the first group is the most significant, as in `Option.recomputations`.
         places = [
-            Cost(number << self._num_classes, tuple(1 << place for place in reversed(range(self._num_classes))))
+            Cost(number << self._num_groups, tuple(1 << place for place in reversed(range(self._num_groups))))
             for number, _ in self._numbered
         ]
         return self._of_chosen(places)
@@ -189,7 +189,8 @@ class _Model:
         """Keeps the expression at its value, and starts the next solve from this one's answer."""
         self.cp.add(expression <= round(solver.objective_value))
         self.cp.clear_hints()  # type: ignore[no-untyped-call]
-        for variable in (*self._chosen, *sum(self._recomputed, []), *self._phases, self._memory):
+        booleans = (variable for variables in (self._chosen, *self._recomputed) for variable in variables)
+        for variable in (*booleans, *self._phases, self._memory):
             self.cp.add_hint(variable, solver.value(variable))
 
     def choice(self, solver: cp_model.CpSolver) -> tuple[Option, Recomputed]:

@@ -39,7 +39,7 @@ def tables(draw: st.DrawFn) -> CostTable:
     return CostTable(
         engine="deepspeed",
         num_classes=num_classes,
-        classes=tuple(range(num_classes)),
+        groups=tuple((number,) for number in range(num_classes)),
         options=tuple(options),
         budget_bytes=draw(st.integers(0, 14)) * unit,
     )

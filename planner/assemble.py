@@ -1,0 +1,105 @@
+"""Puts a plan together from what was asked, what was chosen and what was proved."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from planner.candidate import Candidate, planned_strategies
+from planner.plan import (
+    Alternative,
+    Plan,
+    PlannedHardware,
+    PlannedJob,
+    PlannedLevel,
+    PlannedModel,
+    SolverReport,
+)
+from planner.setting import Setting
+
+GIB = 2**30
+
+
+def assemble(
+    asked: Setting,
+    chosen: Candidate,
+    solver: SolverReport,
+    alternatives: tuple[Alternative, ...],
+    ds_config: dict[str, Any],
+    warnings: tuple[str, ...] = (),
+) -> Plan:
+    """Returns the plan of a choice.
+
+    Args:
+        asked: Model, machine and job.
+        chosen: The strategy with what was predicted for it.
+        solver: How it was proved.
+        alternatives: The others, with their verdicts.
+        ds_config: DeepSpeed's configuration; empty where DeepSpeed has no words for the strategy.
+        warnings: What the user should know beside the trace's own warnings.
+    """
+    engine: Literal["deepspeed", "fsdp"] = "deepspeed" if chosen.engine == "deepspeed" else "fsdp"
+    return Plan(
+        model=_model(asked, chosen),
+        hardware=_hardware(asked),
+        job=PlannedJob(
+            global_batch_size=asked.job.global_batch_size,
+            micro_batch_size=chosen.shape.micro_batch_size,
+            num_micro_batches=chosen.shape.num_micro_batches,
+            sequence_length=asked.graph.sequence_length,
+            precision=asked.job.precision,
+            optimizer=asked.job.optimizer,
+        ),
+        engine=engine,
+        native_deepspeed=engine == "deepspeed",
+        strategies=planned_strategies(asked.workload, chosen.assignment),
+        predicted=chosen.predicted,
+        solver=solver,
+        alternatives=alternatives,
+        ds_config=ds_config,
+        warnings=(*asked.graph.warnings, *_warnings(asked, chosen), *warnings),
+    )
+
+
+def _model(asked: Setting, chosen: Candidate) -> PlannedModel:
+    return PlannedModel(
+        name=asked.graph.name,
+        num_params=asked.workload.num_params,
+        num_trainable_params=asked.workload.num_trainable_params,
+        source=asked.graph.source,
+        recompute_modules=tuple(
+            block.name
+            for block in asked.workload.blocks
+            if block.recomputable and chosen.assignment[block.block_class].recompute == "full"
+        ),
+    )
+
+
+def _hardware(asked: Setting) -> PlannedHardware:
+    profile = asked.profile
+    return PlannedHardware(
+        name=profile.name,
+        device=profile.device.name,
+        device_kind=profile.device.kind,
+        world_size=profile.world_size,
+        ranks_per_node=profile.ranks_per_node,
+        levels=tuple(PlannedLevel(name=level.name, size=level.size) for level in profile.levels),
+    )
+
+
+def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
+    memory = chosen.predicted.memory
+    warnings = []
+    if not chosen.fits:
+        warnings.append(
+            f"this strategy does not fit: it needs {memory.peak_bytes / GIB:.1f} GiB per rank, and "
+            f"{memory.budget_bytes / GIB:.1f} GiB are available"
+        )
+    if memory.init_peak_bytes > memory.budget_bytes:
+        warnings.append(
+            f"building the model and the engine needs {memory.init_peak_bytes / GIB:.1f} GiB on the device, more than "
+            f"the {memory.budget_bytes / GIB:.1f} GiB available, although the steps themselves "
+            f"need {memory.peak_bytes / GIB:.1f} GiB"
+        )
+    if asked.job.allow_lossy:
+        warnings.append("--allow-lossy changes nothing: this version plans no quantized communication")
+    return tuple(warnings)

@@ -1,0 +1,45 @@
+"""Estimates, solves and evaluates: from a question and strategies to the best candidate among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costmodels.engine import Engine
+from costmodels.strategy import Strategy
+from planner.candidate import Candidate
+from planner.cost_table import CostTable
+from planner.estimate import estimate
+from planner.evaluate import evaluate
+from planner.setting import Setting
+from planner.solve import SMALLEST, Solution, solve
+
+
+def table_of(asked: Setting, engine: Engine, strategies: Iterable[Strategy]) -> CostTable:
+    """Returns the costs of these strategies in this setting."""
+    return estimate(
+        asked.workload, engine, asked.machine, strategies, asked.shapes, asked.job.recompute, asked.budget_bytes
+    )
+
+
+def best(table: CostTable) -> Solution:
+    """Returns the fastest choice that fits, or the smallest one where none does."""
+    return solve(table) or smallest(table)
+
+
+def smallest(table: CostTable) -> Solution:
+    """Returns the choice that needs the least memory, whatever the budget."""
+    enough_bytes = max(cost.greatest for option in table.options for cost in option.memory_bytes)
+    solution = solve(table, SMALLEST, enough_bytes)
+    if solution is None:
+        raise AssertionError("every choice fits in the greatest memory of all")
+    return solution
+
+
+def candidate(asked: Setting, engine: Engine, name: str, table: CostTable, solution: Solution) -> Candidate:
+    """Returns a solution with its exact prediction."""
+    assignment = table.assignment(solution.option.strategy, solution.recomputed)
+    shape = solution.option.shape
+    predicted = evaluate(
+        asked.workload, engine, asked.machine, assignment, shape, asked.budget_bytes, asked.graph.sequence_length
+    )
+    return Candidate(name, engine.name, assignment, shape, predicted)

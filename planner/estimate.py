@@ -1,0 +1,161 @@
+"""Fills the cost table: the exact costs of every strategy, micro-batch and recomputation, as whole ns and bytes.
+
+For each option the costs of all its recomputations are computed by the same functions that predict a plan
+(`costmodels.step`, `costmodels.memory`). Where they are affine in what is recomputed, one row holds them all; where
+an engine's settings couple the groups, each recomputation gets a row of its own. So a total read from the table is the
+exact total, never an approximation of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from costmodels.communication import communication_time
+from costmodels.compute import compute_time
+from costmodels.engine import Assignment, Engine
+from costmodels.memory import moments
+from costmodels.strategy import Recompute, StepShape, Strategy
+from costmodels.workload import Workload
+from planner.cost_table import Cost, CostTable, Option, Recomputed, undominated
+from planner.machine import Machine
+
+MAX_GROUPS = 4
+"""More classes of recomputable blocks than this share the last boolean: each boolean doubles the work of a row."""
+
+_ALLOWED: dict[str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
+
+PHASES = ("forward", "backward", "alone")
+"""Forward and backward overlap compute with communication; the update and what happens at the boundary stand alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exact:
+    """The costs of one recomputation of one option, in the order of `Option`'s fields."""
+
+    phases_ns: tuple[tuple[int, ...], ...]
+    memory_bytes: tuple[int, ...]
+
+
+def estimate(
+    workload: Workload,
+    engine: Engine,
+    machine: Machine,
+    strategies: Iterable[Strategy],
+    shapes: tuple[StepShape, ...],
+    recompute: Recompute | str,
+    budget_bytes: int,
+) -> CostTable:
+    """Returns the costs of all strategies that the engine can run, at every shape.
+
+    Args:
+        workload: The traced step.
+        engine: Whose traffic and memory; strategies that it refuses are left out.
+        machine: Links and devices.
+        strategies: Candidates, the same for all classes, in the order that breaks ties.
+        shapes: Micro-batches, in the order that breaks ties.
+        recompute: `auto`, `none` or `full`.
+        budget_bytes: Device memory that a step may use.
+    """
+    groups = _groups(workload)
+    may_recompute = tuple(_ALLOWED[recompute] for _ in groups)
+    empty = CostTable(engine.name, workload.num_classes, groups, (), budget_bytes)
+    options = tuple(
+        option
+        for strategy in strategies
+        for shape in shapes
+        if engine.refusal(workload, (strategy,) * workload.num_classes, shape) is None
+        for option in _options(workload, engine, machine, empty, strategy, shape, may_recompute)
+    )
+    return CostTable(engine.name, workload.num_classes, groups, options, budget_bytes)
+
+
+def _groups(workload: Workload) -> tuple[tuple[int, ...], ...]:
+    classes = sorted({block.block_class for block in workload.blocks if block.recomputable})
+    alone, together = classes[: MAX_GROUPS - 1], classes[MAX_GROUPS - 1 :]
+    return (*((number,) for number in alone), *([tuple(together)] if together else []))
+
+
+def _options(
+    workload: Workload,
+    engine: Engine,
+    machine: Machine,
+    table: CostTable,
+    strategy: Strategy,
+    shape: StepShape,
+    may_recompute: tuple[tuple[bool, ...], ...],
+) -> tuple[Option, ...]:
+    """Returns one option where the costs are affine in what is recomputed, else one for each recomputation."""
+    exact: dict[Recomputed, _Exact] = {}
+    for recomputed in product(*may_recompute):
+        assignment = table.assignment(strategy, recomputed)
+        if engine.refusal(workload, assignment, shape) is None:
+            exact[recomputed] = _exact(workload, engine, machine, assignment, shape)
+    joined = _affine(strategy, shape, may_recompute, exact)
+    if joined is not None:
+        return (joined,)
+    return tuple(
+        _row(strategy, shape, tuple((value,) for value in recomputed), (costs, *[costs] * len(recomputed)))
+        for recomputed, costs in exact.items()
+    )
+
+
+def _affine(
+    strategy: Strategy,
+    shape: StepShape,
+    may_recompute: tuple[tuple[bool, ...], ...],
+    exact: dict[Recomputed, _Exact],
+) -> Option | None:
+    """Returns the option whose costs are the base's plus one addend per group, or None where these are not exact."""
+    base = tuple(values[0] for values in may_recompute)
+    singles = [(*base[:i], values[-1], *base[i + 1 :]) for i, values in enumerate(may_recompute)]
+    if any(recomputed not in exact for recomputed in product(*may_recompute)):
+        return None
+    option = _row(strategy, shape, may_recompute, (exact[base], *(exact[single] for single in singles)))
+    for recomputed, costs in exact.items():
+        phases = tuple(tuple(bound.at(recomputed) for bound in bounds) for bounds in option.phases_ns)
+        if phases != costs.phases_ns or tuple(m.at(recomputed) for m in option.memory_bytes) != costs.memory_bytes:
+            return None
+    return Option(strategy, shape, may_recompute, option.phases_ns, undominated(option.memory_bytes))
+
+
+def _row(
+    strategy: Strategy, shape: StepShape, may_recompute: tuple[tuple[bool, ...], ...], corners: tuple[_Exact, ...]
+) -> Option:
+    """Returns the option through the base corner and the corners that differ from it in one group each."""
+    return Option(
+        strategy,
+        shape,
+        may_recompute,
+        phases_ns=tuple(
+            tuple(_through(bound) for bound in zip(*bounds, strict=True))
+            for bounds in zip(*(corner.phases_ns for corner in corners), strict=True)
+        ),
+        memory_bytes=tuple(_through(moment) for moment in zip(*(c.memory_bytes for c in corners), strict=True)),
+    )
+
+
+def _through(values: tuple[int, ...]) -> Cost:
+    base, *singles = values
+    return Cost(base, tuple(single - base for single in singles))
+
+
+def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Assignment, shape: StepShape) -> _Exact:
+    """Computes the bounds of each phase (see `costmodels.step.exposed_time`) and the bytes of each moment."""
+    compute = compute_time(workload, assignment, shape, machine.speed)
+    sent = communication_time(
+        engine.traffic(workload, assignment, shape), machine.network, shape.num_micro_batches, machine.speed
+    )
+    forward_ns = compute.forward_ns + sent.duration.forward_ns
+    backward_ns = compute.backward_ns + sent.duration.backward_ns
+    alone_ns = sent.duration.boundary_ns + sent.duration.update_ns + sent.duration.control_ns
+    held = engine.memory(workload, assignment, shape)
+    return _Exact(
+        phases_ns=(
+            (forward_ns - compute.forward_overlappable_ns, forward_ns - sent.forward_overlappable_ns),
+            (backward_ns - compute.backward_overlappable_ns, backward_ns - sent.backward_overlappable_ns),
+            (compute.update_ns + alone_ns,),
+        ),
+        memory_bytes=tuple(moment.num_bytes for moment in moments(workload, held, assignment, shape)),
+    )

@@ -1,0 +1,70 @@
+"""The machine as the cost models see it, from a hardware profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costmodels.network import DeviceSpeed, Network, NetworkCurve, NetworkLevel
+from costmodels.strategy import Precision
+from hw_profiles.schema import HardwareProfile
+from planner.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Links and devices for one precision. Plain numbers."""
+
+    network: Network
+    speed: DeviceSpeed
+    peak_flop_per_s: float
+    """The vendor's dense peak of one rank's device."""
+    usable_bytes: int
+    """Device memory that tensors can have."""
+    ranks_per_node: int
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole machine."""
+        return self.network.world_size
+
+    @property
+    def level_sizes(self) -> tuple[int, ...]:
+        """Sizes of the levels, inner first."""
+        return tuple(level.size for level in self.network.levels)
+
+
+def machine(profile: HardwareProfile, precision: Precision) -> Machine:
+    """Returns the machine of a profile when it computes in `precision`.
+
+    Raises:
+        InputError: The device does not compute in this precision.
+    """
+    device = profile.device
+    if precision not in device.matmul_flop_per_s:
+        known = ", ".join(sorted(device.matmul_flop_per_s))
+        raise InputError(
+            f"{profile.name}: the profile of {device.name} has no speed for {precision}; use --precision {known}"
+        )
+    return Machine(
+        network=Network(
+            levels=tuple(
+                NetworkLevel(level.size, level.unit_bytes_per_s, level.alpha_s, tuple(sorted(level.efficiency.items())))
+                for level in profile.levels
+            ),
+            curves=tuple(
+                NetworkCurve(
+                    curve.operation,
+                    curve.degree_from,
+                    curve.degree_to,
+                    tuple((point.bytes, point.seconds) for point in curve.points),
+                )
+                for curve in profile.curves
+            ),
+        ),
+        speed=DeviceSpeed(
+            device.matmul_flop_per_s[precision], device.memory_bytes_per_s, device.operator_launch_s, device.overlap
+        ),
+        peak_flop_per_s=device.peak_flop_per_s[precision],
+        usable_bytes=device.memory_bytes - device.reserved_bytes,
+        ranks_per_node=profile.ranks_per_node,
+    )

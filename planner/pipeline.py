@@ -1,0 +1,129 @@
+"""Joins the stages: what the library and the command line call.
+
+trace -> estimate -> solve -> evaluate -> alternatives -> assemble
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from costmodels.strategy import Strategy
+from hw_profiles.errors import ProfileError
+from hw_profiles.load import load
+from hw_profiles.resize import resize
+from hw_profiles.schema import HardwareProfile
+from planner.errors import DoesNotFit, InputError
+from planner.fixed import fixed_plan
+from planner.infeasible import message
+from planner.job import Job
+from planner.model_graph import ModelGraph, ModelSource
+from planner.plan import Infeasible, Plan
+from planner.search import search
+from planner.setting import setting
+
+Model = ModelGraph | ModelSource | str
+Hardware = HardwareProfile | str | Path
+
+
+def plan(model: Model, hardware: Hardware, job: Job) -> Plan:
+    """Returns the fastest plan that fits, with the proof that none in the search space is faster.
+
+    Args:
+        model: A traced model, where to find one, or a MODEL as on the command line.
+        hardware: A profile, a shipped name, or the path of one.
+        job: The batch, the numbers, and what may be chosen.
+
+    Raises:
+        DoesNotFit: No strategy fits the memory budget.
+        InputError: The job cannot be, on this machine: a batch that does not divide, an unknown name.
+        TraceError: The model cannot be built or traced.
+    """
+    profile = _profile(hardware)
+    answer = search(setting(_graph(model, profile, job), profile, job))
+    if isinstance(answer, Infeasible):
+        raise DoesNotFit(message(answer), answer)
+    return answer
+
+
+def estimate(
+    model: Model,
+    hardware: Hardware,
+    job: Job,
+    degrees: tuple[int, int, int] | None = None,
+    secondary_degree: int | None = None,
+    ds_config: Path | None = None,
+) -> Plan:
+    """Returns what one given strategy would do, at its best micro-batch and recomputation; whether it fits or not.
+
+    Args:
+        model: As for `plan`.
+        hardware: As for `plan`.
+        job: As for `plan`.
+        degrees: (p, g, o).
+        secondary_degree: s; None: gathered anew over p. 1: kept from forward.
+        ds_config: A DeepSpeed configuration instead of degrees.
+
+    Raises:
+        InputError: Degrees that do not nest, both or neither of degrees and ds_config, or as for `plan`.
+        TraceError: As for `plan`.
+    """
+    if (degrees is None) == (ds_config is None):
+        raise InputError("give either degrees (p, g, o) or a DeepSpeed config: the one strategy to estimate")
+    profile = _profile(hardware)
+    asked = setting(_graph(model, profile, job), profile, job)
+    if degrees is None:
+        raise InputError("a DeepSpeed config cannot be estimated yet; give its strategy by --degrees p,g,o")
+    param_degree, grad_degree, optim_degree = degrees
+    secondary = param_degree if secondary_degree is None else secondary_degree
+    return fixed_plan(asked, Strategy(param_degree, secondary, grad_degree, optim_degree))
+
+
+def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]) -> list[Plan | Infeasible]:
+    """Returns a plan, or the reason why there is none, for each world size; the model is traced once.
+
+    Args:
+        model: As for `plan`.
+        hardware: As for `plan`; its number of nodes is replaced.
+        job: As for `plan`.
+        world_sizes: Numbers of ranks: whole nodes, or a part of one node.
+
+    Raises:
+        InputError: A world size that the machine cannot have, or that the global batch does not divide by.
+        TraceError: As for `plan`.
+    """
+    profile = _profile(hardware)
+    sizes = [_of_size(profile, world_size) for world_size in world_sizes]
+    graph = _graph(model, profile, job)
+    # All questions are checked before the first is answered.
+    return [search(asked) for asked in [setting(graph, size, job) for size in sizes]]
+
+
+def _profile(hardware: Hardware) -> HardwareProfile:
+    if isinstance(hardware, HardwareProfile):
+        return hardware
+    try:
+        return load(hardware)
+    except ProfileError as error:
+        raise InputError(str(error)) from error
+
+
+def _of_size(profile: HardwareProfile, world_size: int) -> HardwareProfile:
+    ranks_per_node = min(profile.ranks_per_node, world_size)
+    if world_size < 1 or world_size % ranks_per_node:
+        raise InputError(f"{profile.name}: {world_size} ranks are no whole nodes of {profile.ranks_per_node}")
+    try:
+        return resize(profile, world_size // ranks_per_node, ranks_per_node)
+    except ProfileError as error:
+        raise InputError(str(error)) from error
+
+
+def _graph(model: Model, profile: HardwareProfile, job: Job) -> ModelGraph:
+    if isinstance(model, ModelGraph):
+        return model
+    # torch takes seconds to import, and a saved graph does not need it.
+    from planner.source import read_source
+    from planner.trace import trace
+
+    source = model if isinstance(model, ModelSource) else read_source(model, ())
+    return trace(source, precision=job.precision, device=profile.device.kind, sequence_length=job.sequence_length)

@@ -1,0 +1,100 @@
+"""Searches the whole space of the engine that this version runs, and sets the published systems beside the choice."""
+
+from __future__ import annotations
+
+import time
+
+from costmodels.deepspeed.engine import DEEPSPEED
+from costmodels.degrees import strategies
+from costmodels.engine import Engine
+from costmodels.fsdp import FSDP
+from costmodels.strategy import Strategy
+from planner.alternatives import alternatives
+from planner.assemble import assemble
+from planner.candidate import Candidate
+from planner.compete import best, candidate, smallest, table_of
+from planner.cost_table import CostTable
+from planner.ds_config import ds_config
+from planner.errors import InputError
+from planner.infeasible import at_smallest_batch, infeasible
+from planner.plan import Infeasible, Plan, SolverReport
+from planner.setting import Setting
+from planner.solve import Solution, solve
+from planner.systems import System, name_of, systems
+
+ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
+
+
+def search(asked: Setting) -> Plan | Infeasible:
+    """Returns the fastest plan that fits, or why nothing does.
+
+    Raises:
+        InputError: The asked engine is not there yet, or it can run nothing of the space.
+    """
+    started_s = time.perf_counter()
+    if asked.job.engine == "fsdp":
+        raise InputError("the fsdp engine cannot run plans yet: use --engine deepspeed, or estimate --engine fsdp")
+    table = table_of(asked, DEEPSPEED, _space(asked))
+    solution = solve(table)
+    if solution is None:
+        return infeasible(asked, _smallest)
+    known = _systems(asked)
+    strategy = solution.option.strategy
+    chosen = candidate(asked, DEEPSPEED, name_of(strategy, known), table, solution)
+    others = tuple(_compete(asked, system, table) for system in known if system.strategy != strategy)
+    return assemble(
+        asked,
+        chosen,
+        _report(chosen, solution, time.perf_counter() - started_s),
+        alternatives(asked.workload, chosen, others),
+        ds_config(asked.workload, chosen.assignment, chosen.shape),
+    )
+
+
+def _space(asked: Setting) -> tuple[Strategy, ...]:
+    """Returns every strategy that DeepSpeed has on this machine.
+
+    Raises:
+        InputError: It has none, for a reason that is the same for all, such as a model with nothing to train.
+    """
+    num_classes = asked.workload.num_classes
+    every = strategies(asked.machine.level_sizes)
+    refusals = [DEEPSPEED.refusal(asked.workload, (each,) * num_classes, asked.shapes[0]) for each in every]
+    space = tuple(each for each, refusal in zip(every, refusals, strict=True) if refusal is None)
+    if not space:
+        raise InputError(f"DeepSpeed cannot train this: {refusals[0]}")
+    return space
+
+
+def _systems(asked: Setting) -> tuple[System, ...]:
+    return systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
+
+
+def _compete(asked: Setting, system: System, table: CostTable) -> Candidate:
+    """Returns a published system at its best micro-batch and recomputation."""
+    engine = ENGINES[system.engine]
+    rows = table.where(lambda option: option.strategy == system.strategy)
+    if system.engine != table.engine:
+        rows = table_of(asked, engine, (system.strategy,))
+    return candidate(asked, engine, system.name, rows, best(rows))
+
+
+def _smallest(asked: Setting) -> Candidate:
+    """Returns the strategy that needs the least memory: what is nearest to fitting."""
+    at_least = at_smallest_batch(asked)
+    table = table_of(at_least, DEEPSPEED, _space(at_least))
+    solution = smallest(table)
+    return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked)), table, solution)
+
+
+def _report(chosen: Candidate, solution: Solution, wall_s: float) -> SolverReport:
+    if solution.objective != round(chosen.predicted.step_s * 1e9):
+        raise AssertionError("the cost table and the prediction are the same functions")
+    return SolverReport(
+        status=solution.status,
+        objective_s=solution.objective / 1e9,
+        bound_s=solution.bound / 1e9,
+        gap=solution.gap,
+        num_strategies=solution.num_strategies,
+        wall_s=wall_s,
+    )

@@ -1,0 +1,59 @@
+"""What stays fixed while strategies are compared: model, machine, job, the legal steps and the memory budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costmodels.strategy import StepShape
+from costmodels.workload import Workload
+from hw_profiles.schema import HardwareProfile
+from planner.batches import batches
+from planner.errors import InputError
+from planner.job import Job
+from planner.machine import Machine, machine
+from planner.model_graph import ModelGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A question that the planner can answer."""
+
+    graph: ModelGraph
+    profile: HardwareProfile
+    machine: Machine
+    job: Job
+    shapes: tuple[StepShape, ...]
+    """Every micro-batch that the job allows, smallest first."""
+    budget_bytes: int
+
+    @property
+    def workload(self) -> Workload:
+        """The traced step."""
+        return self.graph.workload
+
+
+def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
+    """Returns the question that model, machine and job ask together.
+
+    Raises:
+        InputError: They do not go together: a batch that does not divide, another precision than was traced.
+    """
+    for name, asked, traced in (
+        ("precision", job.precision, graph.precision),
+        ("device", profile.device.kind, graph.device),
+        ("sequence length", job.sequence_length or graph.sequence_length, graph.sequence_length),
+    ):
+        if asked != traced:
+            raise InputError(
+                f"the model was traced with {name} {traced}, and the job asks for {asked}: trace the model again"
+            )
+    if job.offload == "optimizer":
+        raise InputError("offload of optimizer states is not there yet; use --offload none, or more nodes")
+    return Setting(
+        graph=graph,
+        profile=profile,
+        machine=(seen := machine(profile, job.precision)),
+        job=job,
+        shapes=batches(job, seen.world_size, profile.device.kind),
+        budget_bytes=job.memory_budget_bytes or seen.usable_bytes,
+    )
