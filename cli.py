@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hw_profiles.errors import ProfileError
+from hw_profiles.load import LOCAL_NAME, load, shipped_names, user_profile_path
 from planner.errors import InputError, RunError, ShardplanError
 from planner.options import Counts, Degrees, Folder, Force, Json, Nodes, Out, Verbose, parse_counts, parse_degrees
 from planner.planned_folder import planned_from, read_folder, refuse_existing
@@ -51,12 +52,11 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Choose the fastest partition of parameters, gradients and optimizer states that fits."""
-    from hw_profiles.load import load
-    from planner.pipeline import plan as choose
-
     screen = Screen(as_json)
     if out is not None:
         refuse_existing(out, force=force)
+    from planner.pipeline import plan as choose
+
     profile = load(request.hardware, nodes, request.ranks_per_node)
     graph = _graph(request, profile, screen)
     with screen.status("choosing the fastest strategy that fits"):
@@ -84,13 +84,12 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """Say what one given strategy would do: its memory, traffic and time."""
-    from hw_profiles.load import load
-    from planner.pipeline import estimate as evaluate
-
     screen = Screen(as_json)
     _one_strategy(degrees, secondary_degree, ds_config)
     if out is not None:
         refuse_existing(out, force=force)
+    from planner.pipeline import estimate as evaluate
+
     profile = load(request.hardware, nodes, request.ranks_per_node)
     graph = _graph(request, profile, screen)
     job = request.job(graph.precision, graph.sequence_length)
@@ -109,10 +108,9 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Plan for several sizes of the machine: one trace, a plan or the reason for each."""
-    from hw_profiles.load import load
+    screen = Screen(as_json)
     from planner.pipeline import sweep as plan_each
 
-    screen = Screen(as_json)
     profile = load(request.hardware, max(nodes), request.ranks_per_node)
     graph = _graph(request, profile, screen)
     sizes = [count * profile.ranks_per_node for count in nodes]
@@ -189,15 +187,16 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Print the formulas of a plan with their numbers, or why another strategy lost."""
+    screen = Screen(as_json)
+    planned = read_folder(folder)
     from planner.compare import compare
     from planner.explain import explain as explanation_of
+    from planner.machine import machine
     from planner.pipeline import estimate as evaluate
     from planner.report.explanation import comparison_page, explanation_page
 
-    screen = Screen(as_json)
-    planned = read_folder(folder)
     if why_not is None:
-        explanation = explanation_of(planned.plan, planned.graph, planned.profile)
+        explanation = explanation_of(planned.plan, planned.graph, machine(planned.profile, planned.plan.job.precision))
         document, page = explanation.model_dump(mode="json"), explanation_page(explanation)
     else:
         other = evaluate(planned.graph, planned.profile, planned.job(), why_not, secondary_degree=secondary_degree)
@@ -215,8 +214,8 @@ def profile(
         Path | None, typer.Option(metavar="FILE", help="Default: what `--hardware local-cpu` reads.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repetitions.")] = False,
-    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Logical nodes to start here.")] = 1,
-    ranks_per_node: Annotated[int, typer.Option(min=1, metavar="R", help="Ranks of each.")] = 1,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Nodes; alone, they are started here.")] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(min=1, metavar="R", help="Ranks of each node.")] = None,
     topology: Annotated[Path | None, typer.Option(metavar="FILE", help="A topology dump to read.")] = None,
     collectives: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Benchmark outputs to read.")] = None,
     as_json: Json = False,
@@ -224,7 +223,6 @@ def profile(
     """Measure this machine, alone or under torchrun or srun."""
     if topology is not None or collectives:
         raise InputError("--topology and --collectives are not there yet; without them the machine is measured")
-    from hw_profiles.load import user_profile_path
     from hw_profiles.measure import profile_machine
     from hw_profiles.save import as_json as profile_json
     from hw_profiles.save import save
@@ -233,19 +231,19 @@ def profile(
     screen = Screen(as_json)
     with screen.progress("measuring") as say:
         measured = profile_machine(nodes, ranks_per_node, quick, say)
+    if measured is None:  # under a launcher, on every rank but the first
+        return
     path = save(measured, out or user_profile_path())
     if as_json:
         screen.document(profile_json(measured))
     else:
         screen.page(profile_page(measured))
-        screen.page(saved_to(path))
+        screen.page(saved_to(path, LOCAL_NAME if out is None else str(out)))
 
 
 @app.command()
 def machines(as_json: Json = False) -> None:
     """List the shipped machines."""
-    from hw_profiles.load import load, shipped_names
-
     screen = Screen(as_json)
     profiles = [load(name) for name in shipped_names()]
     if as_json:
@@ -340,7 +338,7 @@ def answer(arguments: list[str]) -> int:
     try:
         returned = app(arguments, prog_name="shardplan", standalone_mode=False)
     except typer.TyperException as error:
-        return _fail(arguments, error, error.exit_code, error.format_message())
+        return _fail(arguments, error, error.exit_code, error.format_message().replace("Value error, ", ""))
     except ShardplanError as error:
         return _fail(arguments, error, error.exit_code, str(error))
     except ProfileError as error:

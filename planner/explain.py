@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costmodels.collectives import ENTERING_BYTES, collective_time, level_loads, port_time
 from costmodels.compute import model_flop
+from costmodels.engine import Operation
 from costmodels.lower import FilledFormula, fill_in
+from costmodels.network import Network
 from costmodels.states import (
     GRADIENT_BYTES,
     OPTIMIZER_BYTES,
@@ -25,26 +28,27 @@ from costmodels.symbols import (
     PARAM_WIDTH,
     SECONDARY_DEGREE,
 )
-from hw_profiles.schema import HardwareProfile
 from planner.explanation import Explanation, Line, Section
+from planner.machine import Machine
 from planner.model_graph import ModelGraph
 from planner.plan import ExposedTime, Plan, PlannedStrategy
 from planner.report.names import operation_text
 
 
-def explain(plan: Plan, graph: ModelGraph, profile: HardwareProfile) -> Explanation:
+def explain(plan: Plan, graph: ModelGraph, machine: Machine) -> Explanation:
     """Returns the figures of a plan with their formulas.
 
     Args:
         plan: what is explained.
         graph: the model that it was planned from.
-        profile: the machine that it was planned for.
+        machine: the one that it was planned for, in the plan's precision.
     """
     sections = (
         Section(title="Model states of a rank, by the formulas", lines=_states(plan, graph)),
         Section(title=f"Memory at the peak: {plan.predicted.memory.peak_phase}", lines=_memory(plan)),
         Section(title="Traffic of a rank and optimizer step", lines=_traffic(plan)),
-        Section(title="Time of an optimizer step", lines=_time(plan, graph, profile)),
+        Section(title="Time of a mean message", lines=_messages(plan, machine)),
+        Section(title="Time of an optimizer step", lines=_time(plan, graph, machine)),
     )
     return Explanation(sections=sections)
 
@@ -128,7 +132,38 @@ def _traffic(plan: Plan) -> tuple[Line, ...]:
     )
 
 
-def _time(plan: Plan, graph: ModelGraph, profile: HardwareProfile) -> tuple[Line, ...]:
+def _messages(plan: Plan, machine: Machine) -> tuple[Line, ...]:
+    return tuple(
+        _message_line(operation, row.degree_from, row.degree_to, row.bytes // row.count, machine.network)
+        for row in plan.predicted.traffic
+        for operation in ENTERING_BYTES
+        if operation == row.operation and row.count
+    )
+
+
+def _message_line(operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network) -> Line:
+    """Seconds of one message of the mean size: from the measured curve, or by the level that is the slowest."""
+    time = collective_time(operation, degree_from, degree_to, message_bytes, network)
+    loads = level_loads(operation, degree_from, degree_to, message_bytes, network)
+    slowest = max(loads, key=lambda load: load.bandwidth_s)
+    formula = ENTERING_BYTES[operation]
+    numbers = (message_bytes, slowest.units, slowest.groups, slowest.group_ranks, degree_to // degree_from)
+    filled = fill_in(formula, dict(zip(formula.arguments, numbers, strict=True)))
+    startups_s = port_time(operation, degree_from, degree_to, message_bytes, network) - slowest.bandwidth_s
+    modelled = f"({filled.substituted}) / {slowest.entering_bytes / slowest.bandwidth_s:.4g} + {startups_s:.4g} s"
+    return Line(
+        name=operation_text(operation, degree_from, degree_to),
+        formula=f"({filled.formula}) / bandwidth of level {slowest.level + 1} + start-ups"
+        if time.provenance == "modelled"
+        else f"{time.provenance} at {message_bytes:,} bytes",
+        substituted=modelled if time.provenance == "modelled" else "",
+        value=time.seconds,
+        unit="s",
+        source=filled.source,
+    )
+
+
+def _time(plan: Plan, graph: ModelGraph, machine: Machine) -> tuple[Line, ...]:
     predicted, job = plan.predicted, plan.job
     terms = [("compute", predicted.compute_s), *_exposed(plan)]
     lines = [Line(name=name, value=seconds, unit="s") for name, seconds in terms]
@@ -143,7 +178,7 @@ def _time(plan: Plan, graph: ModelGraph, profile: HardwareProfile) -> tuple[Line
     )
     length = job.sequence_length or 1
     flop = model_flop(graph.workload, job.micro_batch_size)
-    peak = profile.device.peak_flop_per_s[job.precision]
+    peak = machine.peak_flop_per_s
     lines += [
         Line(
             name="throughput",

@@ -42,7 +42,7 @@ def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
 
 def _gigabytes(bytes_per_s: float) -> str:
     value = bytes_per_s / 1e9
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def _tflop(flop_per_s: float) -> str:
@@ -108,6 +108,6 @@ def _curves(curves: Sequence[Curve]) -> RenderableType:
     return table
 
 
-def saved_to(path: Path) -> RenderableType:
-    """Returns where the profile is and how to plan on it."""
-    return Text(f"\nWritten to {path}\nNext: shardplan plan MODEL --hardware {path} --global-batch-size B")
+def saved_to(path: Path, name: str) -> RenderableType:
+    """Returns where the profile is, and how to plan on it by `name`."""
+    return Text(f"\nWritten to {path}\nNext: shardplan plan MODEL --hardware {name} --global-batch-size B")

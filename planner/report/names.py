@@ -4,43 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costmodels.strategy import Strategy
 from planner.plan import PlannedHardware, PlannedStrategy
+from planner.systems import name_of, systems
 
 
 def system_name(strategy: PlannedStrategy, hardware: PlannedHardware) -> str:
-    """Returns the published system with these degrees, or `degrees p, g, o` where none has them.
-
-    Source: the table of published systems in docs (ZeRO, ZeRO++, MiCS, HSDP, AMSP, PaRO, Frontier).
-    """
-    world, node = hardware.world_size, hardware.ranks_per_node
-    p, g, o = strategy.param_degree, strategy.grad_degree, strategy.optim_degree
-    if (p, g, o) == (1, 1, 1):
-        return "DDP" if world > 1 else "one rank"
-    if p == world:
-        return _zero_3(strategy, world)
-    names: dict[tuple[int, int, int], str] = {
-        (1, 1, world): "ZeRO-1",
-        (1, world, world): "ZeRO-2",
-        (1, node, world): "PaRO NIG",
-        (node, node, world): "PaRO IIG",
-        (node, world, world): "PaRO IGG",
-    }
-    if (p, g, o) in names:
-        return names[p, g, o]
-    if p == g == o:
-        return f"MiCS / HSDP of {p}"
-    if p == 1 and g == o:
-        return f"hybrid ZeRO-2 of {g}"
-    if p == g == 1:
-        return f"hybrid ZeRO-1 of {o}"
-    return f"degrees {p}, {g}, {o}"
-
-
-def _zero_3(strategy: PlannedStrategy, world_size: int) -> str:
-    secondary = strategy.secondary_degree
-    if secondary == world_size:
-        return "ZeRO-3"
-    return "ZeRO-3, kept" if secondary == 1 else f"ZeRO-3 with hpZ of {secondary}"
+    """Returns the published system with these degrees, or the degrees themselves where none has them."""
+    if hardware.world_size == 1:
+        return "one rank"
+    sizes = tuple(level.size for level in hardware.levels)
+    point = Strategy(strategy.param_degree, strategy.secondary_degree, strategy.grad_degree, strategy.optim_degree)
+    return name_of(point, systems(sizes, hardware.ranks_per_node))
 
 
 def plan_name(strategies: Sequence[PlannedStrategy], hardware: PlannedHardware) -> str:

@@ -24,8 +24,8 @@ class Screen:
         _show(_console(stderr=self.as_json), content)
 
     def note(self, content: RenderableType) -> None:
-        """Prints beside the answer, on standard error."""
-        _show(_console(stderr=True), content)
+        """Prints beside the answer, on standard error; long lines stay whole, so that paths can be copied."""
+        _console(stderr=True).print(content, soft_wrap=True)
 
     def document(self, text: str) -> None:
         """Prints the one JSON document of a command that was asked for it."""
@@ -38,13 +38,24 @@ class Screen:
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Yields a function that says what is being done: a spinner on a terminal, else a line each."""
+        """Yields a function that says what is being done: a spinner on a terminal, else a line each.
+
+        Nothing appears before it is called: of several ranks only one has anything to say.
+        """
         console = _console(stderr=True)
         if not console.is_terminal:
             yield lambda step: self.note(f"{text}: {step}")
             return
-        with console.status(text) as status:
-            yield lambda step: status.update(f"{text}: {step}")
+        status = console.status(text)
+
+        def say(step: str) -> None:
+            status.update(f"{text}: {step}")
+            status.start()
+
+        try:
+            yield say
+        finally:
+            status.stop()
 
 
 def json_text(value: Any) -> str:

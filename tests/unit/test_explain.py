@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hand_workload import hand_workload
-from sample_plan import PLAN, PROFILE, strategy
+from sample_plan import PLAN, strategy
 
+from costmodels.collectives import collective_time
+from costmodels.network import Network, NetworkCurve
+from hw_profiles.load import load
 from planner.explain import explain
+from planner.machine import machine
 from planner.model_graph import ModelGraph
 from planner.plan import PredictedMemory
 
@@ -22,13 +27,14 @@ GRAPH = ModelGraph(
     traced_by="fake",
     workload=WORKLOAD,
 )
+MACHINE = machine(load("dgx-a100-80gb", num_nodes=4), "bf16")
 BLOCKS = tuple(block.name for block in WORKLOAD.blocks)
 
 
 def explained(*strategies):
     plan = PLAN.model_copy(update={"strategies": strategies})
     return {
-        section.title.split(":")[0].split(",")[0]: section.lines for section in explain(plan, GRAPH, PROFILE).sections
+        section.title.split(":")[0].split(",")[0]: section.lines for section in explain(plan, GRAPH, MACHINE).sections
     }
 
 
@@ -78,3 +84,22 @@ def test_traffic_is_told_per_parameter():
     lines = explained(strategy(1, 1, 32, blocks=BLOCKS))["Traffic of a rank and optimizer step"]
     for line, row in zip(lines, PLAN.predicted.traffic, strict=True):
         assert evaluated(line.substituted.split(", in ")[0]) == pytest.approx(row.bytes, rel=1e-3)
+
+
+def test_a_modelled_message_takes_its_bytes_over_the_slowest_level_and_start_ups():
+    lines = explained(strategy(1, 1, 32, blocks=BLOCKS))["Time of a mean message"]
+    for line, row in zip(lines, PLAN.predicted.traffic, strict=True):
+        time = collective_time(row.operation, row.degree_from, row.degree_to, row.bytes // row.count, MACHINE.network)
+        assert line.value == time.seconds
+        assert evaluated(line.substituted.removesuffix(" s")) == pytest.approx(time.seconds, rel=1e-3)
+
+
+def test_a_measured_message_says_so():
+    network = Network(MACHINE.network.levels, (NetworkCurve("all_gather", 1, 32, ((1, 0.001), (2**40, 9.0))),))
+    plan = PLAN.model_copy(update={"strategies": (strategy(1, 1, 32, blocks=BLOCKS),)})
+    sections = explain(plan, GRAPH, replace(MACHINE, network=network)).sections
+    texts = [
+        line.formula for section in sections if section.title == "Time of a mean message" for line in section.lines
+    ]
+    assert texts[1].startswith("interpolated at ")
+    assert texts[0].startswith("(")

@@ -1,0 +1,300 @@
+"""The command line keeps the contract: exit codes, one JSON document, and no traceback for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cli
+from hw_profiles.load import shipped_names
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self, width, depth, vocab):
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.head = nn.Linear(width, vocab, bias=False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), tokens.flatten())
+
+
+def net(micro_batch_size, sequence_length, width=256, depth=3, vocab=1000):
+    tokens = torch.zeros(micro_batch_size, sequence_length, dtype=torch.long)
+    return Net(int(width), int(depth), int(vocab)), {"tokens": tokens}
+
+
+def broken(micro_batch_size, sequence_length):
+    raise RuntimeError("this model cannot be built")
+"""
+
+JOB = ["--hardware", "dgx-a100-80gb", "--nodes", "4", "--global-batch-size", "256", "--sequence-length", "128"]
+HUGE = ["--model-arg", "width=65536", "--model-arg", "depth=96"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    (path / "model.py").write_text(MODEL)
+    (path / "broken.json").write_text("{")
+    (path / "list.json").write_text("[]")
+    return path
+
+
+@pytest.fixture(scope="module")
+def graph(folder):
+    """A saved trace, so that the tests beneath do not trace again."""
+    path = folder / "net.json"
+    assert cli.answer(["trace", f"{folder}/model.py:net", "--sequence-length", "128", "--out", str(path)]) == 0
+    return str(path)
+
+
+def answered(capsys, *arguments):
+    """Exit code, standard output and standard error of a command line."""
+    capsys.readouterr()
+    code = cli.answer([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    return code, captured.out, captured.err
+
+
+BAD_USAGE = {
+    "no command of that name": (["plann"], "No such command"),
+    "an option of no name": (["machines", "--jsn"], "No such option"),
+    "no machine": (["plan", "MODEL", "--global-batch-size", "8"], "--hardware"),
+    "a batch of 0": (["plan", "MODEL", "--hardware", "local-cpu", "--global-batch-size", "0"], "--global-batch-size"),
+    "a negative batch": (["plan", "MODEL", "--hardware", "local-cpu", "--global-batch-size", "-8"], "greater than"),
+    "a batch in words": (["plan", "MODEL", "--hardware", "local-cpu", "--global-batch-size", "many"], "valid integer"),
+    "a precision of no name": (["plan", "MODEL", *JOB, "--precision", "bf61"], "bf61"),
+    "a budget without a unit's name": (["plan", "MODEL", *JOB, "--memory-budget", "70G"], "70GiB"),
+    "no budget at all": (["plan", "MODEL", *JOB, "--memory-budget", "0"], "at least one byte"),
+    "two degrees": (["estimate", "MODEL", *JOB, "--degrees", "1,8"], "1,8,32"),
+    "no strategy to estimate": (["estimate", "MODEL", *JOB], "--degrees"),
+    "two strategies to estimate": (["estimate", "MODEL", *JOB, "--degrees", "1,1,1", "--ds-config", "x"], "either"),
+    "a secondary degree of a config": (
+        ["estimate", "MODEL", *JOB, "--ds-config", "x", "--secondary-degree", "8"],
+        "--secondary-degree",
+    ),
+    "nodes that are no numbers": (["sweep", "MODEL", *JOB[:2], *JOB[4:], "--nodes", "1,two"], "1,2,4"),
+    "a topology": (["profile", "--topology", "x"], "not there yet"),
+    "benchmark outputs": (["profile", "--collectives", "x"], "not there yet"),
+    "a machine of no name": (["plan", "MODEL", "--hardware", "dgx-a100", "--global-batch-size", "8"], "dgx-a100-80gb"),
+    "no folder to run": (["run", "nowhere"], "nowhere"),
+    "no folder to explain": (["explain", "nowhere"], "nowhere"),
+    "no steps": (["run", "nowhere", "--steps", "0"], "--steps"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD_USAGE))
+def test_a_mistake_of_usage_exits_2_and_names_what_to_mend(case, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, words = BAD_USAGE[case]
+    code, out, err = answered(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.split())
+
+
+@pytest.mark.parametrize("case", ["a batch of 0", "no budget at all", "a machine of no name", "no folder to explain"])
+def test_a_mistake_with_json_is_one_document_too(case, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = answered(capsys, *BAD_USAGE[case][0], "--json")
+    error = json.loads(out)["error"]
+    assert code == error["exit_code"] == 2
+    assert error["message"] and err.startswith("error: ")
+
+
+BAD_MODELS = {
+    "a file that is not there": ("none.py:net", 2, "none.py"),
+    "a callable that is not there": ("model.py:nett", 2, "nett"),
+    "no callable named": ("model.py", 2, "model.py"),
+    "a config that is no JSON": ("broken.json", 2, "broken.json"),
+    "a config that is no object": ("list.json", 2, "list.json"),
+    "a model that raises": ("model.py:broken", 4, "this model cannot be built"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD_MODELS))
+def test_a_model_that_cannot_be_had_says_why(case, folder, capsys):
+    spec, expected, words = BAD_MODELS[case]
+    code, out, err = answered(capsys, "plan", folder / spec, *JOB)
+    assert (code, out) == (expected, "")
+    assert words in err
+
+
+def test_an_argument_that_is_no_pair_is_refused(folder, capsys):
+    code, _, err = answered(capsys, "plan", f"{folder}/model.py:net", *JOB, "--model-arg", "width")
+    assert code == 2
+    assert "width" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "expected", "words"),
+    [
+        (["--global-batch-size", "33"], 2, "33"),
+        (["--micro-batch-size", "3"], 2, "3"),
+        (["--precision", "fp32"], 2, "trace the model again"),
+        (["--sequence-length", "64"], 2, "trace the model again"),
+        (["--model-arg", "width=8"], 2, "--model-arg"),
+        (["--memory-budget", "1MiB"], 3, "nothing fits"),
+        (["--engine", "fsdp"], 2, "fsdp"),
+    ],
+)
+def test_a_job_that_cannot_be_says_why(more, expected, words, graph, capsys):
+    code, out, err = answered(capsys, "plan", graph, *JOB, *more)
+    assert (code, out) == (expected, "")
+    assert words in err
+
+
+def test_what_does_not_fit_has_its_numbers_as_json(graph, capsys):
+    code, out, _ = answered(capsys, "plan", graph, *JOB, "--memory-budget", "1MiB", "--json")
+    error = json.loads(out)["error"]
+    assert code == error["exit_code"] == 3
+    assert error["infeasible"]["needed_bytes"] > error["infeasible"]["available_bytes"] == 2**20
+
+
+def test_degrees_that_do_not_nest_are_refused(graph, capsys):
+    code, _, err = answered(capsys, "estimate", graph, *JOB, "--degrees", "3,5,7")
+    assert code == 2
+    assert "3" in err
+
+
+def test_a_plan_with_json_is_one_document_and_what_the_folder_holds(graph, tmp_path, capsys):
+    out_folder = tmp_path / "out"
+    code, out, _ = answered(capsys, "plan", graph, *JOB, "--out", out_folder, "--json")
+    assert code == 0
+    plan = json.loads(out)
+    assert json.loads((out_folder / "plan.json").read_text()) == plan
+    assert json.loads((out_folder / "ds_config.json").read_text()) == plan["ds_config"]
+    assert plan["solver"]["status"] == "OPTIMAL"
+
+
+def test_an_existing_folder_is_refused_before_any_work_and_left_as_it_is(tmp_path, capsys):
+    (tmp_path / "kept").write_text("mine")
+    for command in (["plan"], ["estimate", "--degrees", "1,1,1"]):
+        code, out, err = answered(capsys, *command, "no-such-model", *JOB, "--out", tmp_path)
+        assert (code, out) == (2, "")
+        assert "--force" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_force_replaces_a_folder(graph, tmp_path, capsys):
+    out_folder = tmp_path / "out"
+    out_folder.mkdir()
+    (out_folder / "old").write_text("old")
+    code, _, _ = answered(capsys, "plan", graph, *JOB, "--out", out_folder, "--force")
+    assert code == 0
+    assert not (out_folder / "old").exists()
+
+
+def test_the_summary_says_what_to_type_next(graph, tmp_path, capsys):
+    code, out, _ = answered(capsys, "plan", graph, *JOB, "--out", tmp_path / "out")
+    assert code == 0
+    assert f"shardplan run {tmp_path / 'out'}" in " ".join(out.split())
+
+
+def test_a_plan_explains_itself_and_why_another_lost(graph, tmp_path, capsys):
+    assert answered(capsys, "plan", graph, *JOB, "--out", tmp_path / "out")[0] == 0
+    code, out, _ = answered(capsys, "explain", tmp_path / "out", "--json")
+    assert code == 0
+    assert [section["title"] for section in json.loads(out)["sections"]]
+    code, out, _ = answered(capsys, "explain", tmp_path / "out", "--why-not", "32,32,32", "--json")
+    assert code == 0
+    assert json.loads(out)["reason"] in ("time", "memory", "same")
+    code, _, err = answered(capsys, "explain", tmp_path / "out", "--why-not", "3,5,7")
+    assert code == 2
+    assert err
+
+
+@pytest.mark.parametrize("name", ["plan.json", "graph.json", "hardware.json"])
+def test_a_damaged_folder_is_named_with_its_file(name, graph, tmp_path, capsys):
+    assert answered(capsys, "plan", graph, *JOB, "--out", tmp_path / "out")[0] == 0
+    (tmp_path / "out" / name).write_text("{")
+    code, _, err = answered(capsys, "explain", tmp_path / "out")
+    assert code == 2
+    assert name in err
+
+
+def test_a_sweep_answers_for_every_size(graph, capsys):
+    code, out, _ = answered(capsys, "sweep", graph, *JOB[:2], *JOB[4:], "--nodes", "1,2", "--json")
+    assert code == 0
+    assert [answer["hardware"]["world_size"] for answer in json.loads(out)] == [8, 16]
+
+
+def test_a_trace_has_its_totals_on_top_and_serves_as_a_model(folder, graph, capsys):
+    code, out, _ = answered(capsys, "trace", f"{folder}/model.py:net", "--sequence-length", "128", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document == json.loads(Path(graph).read_text())
+    assert (
+        document["num_params"]
+        == document["num_trainable_params"]
+        == 1000 * 256 * 2 + 3 * (2 * 256 + 8 * 256**2 + 5 * 256)
+    )
+    assert document["backward_flop"] > document["forward_flop"] > 0
+    assert document["saved_bytes"] > 0
+    assert len(document["blocks"]) >= 5
+
+
+def test_machines_lists_every_shipped_profile(capsys):
+    code, out, _ = answered(capsys, "machines", "--json")
+    assert code == 0
+    assert [machine["name"] for machine in json.loads(out)] == list(shipped_names())
+    code, out, _ = answered(capsys, "machines")
+    assert code == 0
+    assert all(name in out for name in shipped_names())
+
+
+def test_an_unexpected_error_is_called_a_bug_and_keeps_its_details(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "shipped_names", lambda: 1 / 0)
+    code, out, err = answered(capsys, "machines")
+    assert (code, out) == (1, "")
+    assert "this is a bug in shardplan: ZeroDivisionError" in err
+    details = next(word for word in err.split() if word.startswith("/")).rstrip(";")
+    assert "Traceback" in Path(details).read_text()
+    Path(details).unlink()
+
+
+def test_light_commands_start_without_heavy_libraries():
+    code = (
+        "import sys, cli; cli.answer(['machines']); "
+        "heavy = [m for m in ('torch', 'ortools', 'sympy', 'transformers', 'deepspeed') if m in sys.modules]; "
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_closed_pipe_ends_quietly():
+    command = f"{sys.executable} -c 'import cli; cli.main()' machines --json | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_help_is_there_for_every_command(capsys):
+    for command in ("plan", "estimate", "sweep", "trace", "run", "explain", "profile", "machines"):
+        code, out, _ = answered(capsys, command, "--help")
+        assert code == 0
+        assert "--json" in out
