@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hand_workload import hand_workload, one_block
 
 from costmodels.engine import Components, Message
 from costmodels.fsdp import FSDP
 from costmodels.strategy import StepShape, Strategy
+from costmodels.workload import ModuleCall
 
 P = 1600
 SHAPE = StepShape(world_size=32, micro_batch_size=1, num_micro_batches=3)
@@ -249,3 +252,15 @@ def test_the_update_holds_fp32_slices_and_the_block_being_spread() -> None:
     assert update == Components(optimizer_step=4 * 50, buffers=2 * 800)
     own = FSDP.memory(one_block(P), (Strategy(8, 8, 8, 8),), StepShape(32, 1, 1, "fp32")).during_update
     assert own == Components()
+
+
+def test_tied_parameters_are_gathered_once_and_held_from_their_first_use_to_their_last() -> None:
+    untied = hand_workload((100, 60, 60, 40), (0, 1, 1, 2))
+    head = ModuleCall("block.3", (3, 0))
+    segments = tuple(replace(each, calls=(head,)) if each.block == 3 else each for each in untied.segments)
+    tied, assignment, shape = replace(untied, segments=segments), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1)
+    assert FSDP.traffic(tied, assignment, shape) == FSDP.traffic(untied, assignment, shape)
+    held = [each.gathered_parameters for each in FSDP.memory(tied, assignment, shape).during_segment]
+    # The embedding's 200 bytes stay through the forward and, with the head first, through the backward.
+    assert held[:4] == [200 + 120, 200 + 240, 200 + 120 + 80, 200 + 80]
+    assert held[4:] == [80 + 200 + 120, 200 + 240, 200 + 120, 200]
