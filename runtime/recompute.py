@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 
@@ -38,6 +40,36 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:
         # Stopping early would leave children in the middle of their forward, without the hook by which stage 3
         # releases their parameters and pops its stack of running modules.
-        return checkpoint(functools.partial(forward, **options), *arguments, use_reentrant=False, early_stop=False)
+        return checkpoint(
+            functools.partial(_anchored, forward, **options), *arguments, use_reentrant=False, early_stop=False
+        )
 
     return run
+
+
+def _anchored(forward: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Calls `forward` and makes its recomputation the first thing that backward does inside it.
+
+    Otherwise backward may first run the hook of the last child, and only then, at that child's saved tensors, the
+    recomputation: stage 3 would gather the child's parameters for its backward, release them at the end of its second
+    forward, and find them empty when their gradient arrives.
+    """
+    return tree_map_only(torch.Tensor, _anchor, forward(*arguments, **options))
+
+
+def _anchor(output: torch.Tensor) -> Any:
+    return _Anchor.apply(output) if output.requires_grad else output  # type: ignore[no-untyped-call]
+
+
+class _Anchor(torch.autograd.Function):
+    """The identity, with a saved tensor of no elements: to unpack it is to recompute."""
+
+    @staticmethod
+    def forward(context: Any, output: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(output.new_empty(0))
+        return output.detach()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        _ = context.saved_tensors
+        return gradient

@@ -145,7 +145,7 @@ class _Coordinator:
             self._drop(parameter)
         self.inflight.clear()
         self.queue = deque(
-            (parameter, step) for step, parameters in enumerate(self.order.fetches) for parameter in sorted(parameters)
+            (parameter, step) for step, parameters in enumerate(self.order.fetches) for parameter in parameters
         )
         self.fetched_for: dict[int, int] = {}
         self.step = 0

@@ -27,6 +27,8 @@ class Hook:
     """Of the module: forward also when a recomputed block runs again within backward."""
     module: str
     parameters: tuple[int, ...]
+    """In the order of DeepSpeed's own numbers, which `zero.Init` gives at the end of each module's construction: those
+    of children that the module reads itself, then its own."""
     segment: int
     """Index into `Workload.segments` of the segment that runs."""
 
@@ -49,7 +51,7 @@ def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
     """Returns the hooks of one micro-batch in order, forward then backward.
 
     Assumes what `runtime.recompute` does: the forward of a recomputed module is wrapped beneath its own hooks, and
-    runs again when backward first needs one of its saved tensors, after the fetch for its last child.
+    runs again right after the module's own fetch for backward, before any child's.
     """
     timeline = tuple(_timeline(workload, assignment))
     forward = tuple(_forward_hook(moment, moment.forward_segment) for moment in timeline)
@@ -79,7 +81,8 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
     for index, segment in enumerate(workload.segments):
         if segment.phase != "forward":
             continue
-        for call in segment.calls:
+        for called in segment.calls:
+            call = ModuleCall(called.module, _as_numbered(workload, called))
             while opened and not _inside(call.module, opened[-1].call.module):
                 ended = opened.pop()
                 differentiable = differentiable or _trains(workload, ended.call)
@@ -118,6 +121,14 @@ def _inside(module: str, ancestor: str) -> bool:
     return module != ancestor and (ancestor == "" or module.startswith(f"{ancestor}."))
 
 
+def _as_numbered(workload: Workload, call: ModuleCall) -> tuple[int, ...]:
+    def is_own(index: int) -> bool:
+        parameter = workload.parameters[index]
+        return any(name.rpartition(".")[0] == call.module for name in (parameter.name, *parameter.aliases))
+
+    return tuple(sorted(call.parameters, key=is_own))
+
+
 def _trains(workload: Workload, call: ModuleCall) -> bool:
     return any(workload.parameters[parameter].trainable for parameter in call.parameters)
 
@@ -138,8 +149,6 @@ def _forward_hook(moment: _Moment, segment: int) -> Hook:
 
 
 def _backward(timeline: tuple[_Moment, ...]) -> Iterator[Hook]:
-    pending: tuple[_Moment, ...] = ()
-    """What a block will run again once backward needs one of its saved tensors."""
     for index in range(len(timeline) - 1, -1, -1):
         moment = timeline[index]
         call, segment = moment.call, moment.backward_segment
@@ -151,11 +160,8 @@ def _backward(timeline: tuple[_Moment, ...]) -> Iterator[Hook]:
             continue
         yield Hook("fetch", "backward", call.module, call.parameters, segment)
         if moment.recomputed:
-            pending = _within(timeline, index)
-        elif pending and call.parameters:
-            for again in pending:
+            for again in _within(timeline, index):
                 yield _forward_hook(again, segment)
-            pending = ()
 
 
 def _within(timeline: tuple[_Moment, ...], end: int) -> tuple[_Moment, ...]:
