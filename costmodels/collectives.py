@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sympy import Expr, Symbol
 
+from costmodels.curve import curve_time
 from costmodels.engine import Operation
 from costmodels.lower import Formula, lower
 from costmodels.network import CollectiveTime, Network, NetworkLevel
@@ -60,6 +60,10 @@ ENTERING_BYTES: dict[Operation, Formula] = {
     for operation, expression in _ENTERING.items()
 }
 """Bytes that enter one unit of a level, summed over the groups that run there at once; for printing too."""
+
+
+_LOWERED = {operation: lower(expression, _ARGUMENTS, "none") for operation, expression in _ENTERING.items()}
+"""Looked up by name, since hashing an expression costs more than calling its function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ def collective_time(
         return CollectiveTime(0.0, "modelled")
     for curve in network.curves:
         if (curve.operation, curve.degree_from, curve.degree_to) == (operation, degree_from, degree_to):
-            return _curve_time(curve.points, message_bytes)
+            return curve_time(curve.points, message_bytes)
     return CollectiveTime(port_time(operation, degree_from, degree_to, message_bytes, network), "modelled")
 
 
@@ -127,7 +131,7 @@ def level_loads(
     sizes = [level.size for level in network.levels]
     spans = _spans(sizes, degree_from, degree_to)
     size = math.prod(spans)
-    entering_function = lower(_ENTERING[operation], _ARGUMENTS, "none")
+    entering_function = _LOWERED[operation]
     loads = []
     unit_ranks = group_ranks = 1
     for index, (level, units) in enumerate(zip(network.levels, spans, strict=True)):
@@ -174,32 +178,3 @@ def _spans(sizes: Sequence[int], degree_from: int, degree_to: int) -> tuple[int,
     if inner != 1 or outer != 1:
         raise ValueError(f"no groups between degrees {degree_from} and {degree_to} on levels of sizes {list(sizes)}")
     return tuple(spans)
-
-
-def _curve_time(points: Sequence[tuple[int, float]], message_bytes: int) -> CollectiveTime:
-    """Reads a measured curve; a point counts as no slower than a larger one, since disturbance only ever adds time."""
-    fastest_s = math.inf
-    rising: list[tuple[int, float]] = []
-    for size_bytes, seconds in reversed(points):
-        fastest_s = min(fastest_s, seconds)
-        rising.insert(0, (size_bytes, fastest_s))
-    if message_bytes <= rising[0][0]:
-        return CollectiveTime(rising[0][1], "measured" if message_bytes == rising[0][0] else "interpolated")
-    for (low, low_s), (high, high_s) in pairwise(rising):
-        if message_bytes == high:
-            return CollectiveTime(high_s, "measured")
-        if message_bytes < high:
-            # Linear in bytes, because start-up plus bytes over bandwidth is; a log-log line would lie above it.
-            return CollectiveTime(low_s + (high_s - low_s) * (message_bytes - low) / (high - low), "interpolated")
-    return CollectiveTime(_beyond_s(rising, message_bytes), "modelled")
-
-
-def _beyond_s(rising: Sequence[tuple[int, float]], message_bytes: int) -> float:
-    """Extends a curve above its largest point with the last segment's bandwidth."""
-    last, last_s = rising[-1]
-    before, before_s = rising[-2] if len(rising) > 1 else (0, 0.0)
-    s_per_byte = (last_s - before_s) / (last - before)
-    if s_per_byte == 0.0:
-        # A flat last segment is noise: no link is infinitely fast.
-        s_per_byte = last_s / last
-    return last_s + (message_bytes - last) * s_per_byte

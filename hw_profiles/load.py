@@ -40,7 +40,15 @@ def load(name_or_path: str | Path, num_nodes: int | None = None, ranks_per_node:
     Raises:
         ProfileError: no such name or file, unreadable content, or sizes that the machine cannot have.
     """
-    return resize(read_profile(_find(name_or_path)), num_nodes, ranks_per_node)
+    path = _find(name_or_path)
+    try:
+        profile = read_profile(path)
+    except ProfileError as error:
+        if path != user_profile_path():
+            raise
+        mend = f"{error}\nMeasure it again with `shardplan profile`, or remove the file"
+        raise ProfileError(mend, key=error.key, value=error.value, expected=error.expected) from error
+    return resize(profile, num_nodes, ranks_per_node)
 
 
 def read_profile(path: Path) -> HardwareProfile:

@@ -28,7 +28,7 @@ class Effort:
 
 
 QUICK = Effort((1 << 10, 1 << 15, 1 << 19, 1 << 22), 0.15, 3, 25)
-FULL = Effort(tuple(1 << power for power in range(10, 25, 2)), 1.0, 7, 101)
+FULL = Effort(tuple(1 << power for power in range(10, 25, 2)), 0.5, 5, 101)
 
 
 def time_collectives(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,15 @@ def test_fills_and_pairs() -> None:
         None,
     ]
     assert nested_pairs((1, 2, 4)) == ((1, 2), (1, 4), (2, 4))
+
+
+def test_a_broken_measured_profile_is_not_passed_over_in_silence() -> None:
+    user_profile_path().parent.mkdir(parents=True)
+    user_profile_path().write_text("{}")
+    with pytest.raises(ProfileError, match=r"(?s)local-cpu\.json is no hardware profile.*shardplan profile"):
+        load("local-cpu")
+
+
+def test_reading_a_machine_needs_no_torch() -> None:
+    program = "import sys, hw_profiles.load, hw_profiles.measure, hw_profiles.save; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
