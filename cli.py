@@ -317,7 +317,7 @@ def _deliver(
         screen.document(plan_json(answer))
         return
     screen.page(plan_summary(answer, verbose=verbose))
-    screen.page(written_to(out))
+    screen.page(written_to(answer, out))
 
 
 def _write(path: Path, text: str) -> None:

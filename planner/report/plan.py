@@ -21,7 +21,11 @@ ENGINE_NAMES = {"deepspeed": "DeepSpeed", "fsdp": "FSDP2"}
 
 def plan_summary(plan: Plan, *, verbose: bool = False) -> RenderableType:
     """Returns the page that `plan` and `estimate` print; `verbose` adds every alternative and the traffic."""
-    parts = [_headline(plan), *_titled("Time of a step", _time(plan)), *_titled("Memory at the peak", _memory(plan))]
+    parts = [
+        _headline(plan),
+        *_titled("Time of a step", _time(plan)),
+        *_titled(f"Memory at the peak, {plan.predicted.memory.peak_phase}", _memory(plan)),
+    ]
     if verbose:
         parts += _titled("Traffic per rank and step", _traffic(plan))
     if plan.alternatives:
@@ -134,24 +138,28 @@ def _causes(plan: Plan) -> list[tuple[str, float, str]]:
 
 
 def _memory(plan: Plan) -> RenderableType:
+    """The components up to the peak, then the peak within the budget."""
     memory = plan.predicted.memory
-    unit = bytes_unit(memory.budget_bytes if memory.peak_bytes * 20 > memory.budget_bytes else memory.peak_bytes)
-    whole = max(memory.budget_bytes, memory.peak_bytes)
+    unit = bytes_unit(memory.peak_bytes)
     table = _waterfall()
     begin = 0.0
     styles = ("green", "cyan", "blue", "magenta", "yellow", "red", "cyan", "white")
     for (name, amount), style in zip(memory.components, styles, strict=True):
         if amount:
-            bar = Bar(begin, begin + amount, whole, style)
+            bar = Bar(begin, begin + amount, memory.peak_bytes, style)
             table.add_row(name.replace("_", " "), unit.text(amount), share_text(amount, memory.peak_bytes), bar)
             begin += amount
     fits = memory.peak_bytes <= memory.budget_bytes
-    full = share_text(memory.peak_bytes, memory.budget_bytes)
-    bar = Bar(0, memory.peak_bytes, whole, "bold" if fits else "bold red", track=True)
-    table.add_row(Text("peak", style="bold"), Text(unit.text(memory.peak_bytes), style="bold"), "", bar)
+    bar = Bar(0, memory.peak_bytes, max(memory.budget_bytes, memory.peak_bytes), "" if fits else "red", track=True)
+    table.add_row(
+        Text("peak of the budget", style="bold"),
+        Text(unit.text(memory.peak_bytes), style="bold"),
+        share_text(memory.peak_bytes, memory.budget_bytes),
+        bar,
+    )
     note = (
-        f"{full} of the budget of {bytes_text(memory.budget_bytes)}, {memory.peak_phase}; "
-        f"at rest {bytes_text(memory.at_rest_bytes)}, while building {bytes_text(memory.init_peak_bytes)}"
+        f"budget {bytes_text(memory.budget_bytes)} · at rest {unit.text(memory.at_rest_bytes)} · "
+        f"while building {unit.text(memory.init_peak_bytes)}"
     )
     return Group(table, Text(note, style="" if fits else "bold red"))
 
@@ -182,10 +190,11 @@ def _waterfall() -> Table:
     return table
 
 
-def written_to(folder: Path | None) -> RenderableType:
+def written_to(plan: Plan, folder: Path | None) -> RenderableType:
     """Returns where the files are and the next command to type, or how to have them."""
     if folder is None:
         return Text("\nAdd --out DIR to write the DeepSpeed config and the launcher.", style="dim")
     lines = Text.assemble("\nWritten to ", (f"{folder}/", "bold"), ": plan.json, ds_config.json, launch.py, launch.sh")
-    lines.append(f"\nNext: shardplan run {folder}   or on the cluster: bash {folder}/launch.sh")
-    return lines
+    several_nodes = plan.hardware.device_kind == "cuda" and plan.hardware.world_size > plan.hardware.ranks_per_node
+    hosts = " --hostfile FILE, or under SLURM its launch.sh" if several_nodes else ""
+    return lines.append(f"\nNext: shardplan run {folder}{hosts}")
