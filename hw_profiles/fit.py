@@ -83,9 +83,7 @@ def _level(name: str, degrees: tuple[int, int], measurement: Measurement) -> Lev
     units = degrees[1] // degrees[0]
     reached = {curve.operation: _bytes_per_s(curve, units, degrees[0]) for curve in curves}
     best = max(reached.values())
-    startup = min(
-        curve.points[0].seconds / ((units - 1) * _MESSAGES_PER_HOP.get(curve.operation, 1)) for curve in curves
-    )
+    startup = min(_least_s(curve) / ((units - 1) * _MESSAGES_PER_HOP.get(curve.operation, 1)) for curve in curves)
     return Level(
         name=name,
         size=units,
@@ -97,11 +95,17 @@ def _level(name: str, degrees: tuple[int, int], measurement: Measurement) -> Lev
 
 def _bytes_per_s(curve: Curve, units: int, groups: int) -> float:
     """Returns the bytes per second that entered one unit, over all `groups` that share it, on the largest messages."""
-    small, large = curve.points[0], curve.points[-1]
+    large = curve.points[-1]
     part = 1.0 if curve.operation in _WHOLE_MESSAGE else (units - 1) / units
     entering = groups * part * _MESSAGES_PER_HOP.get(curve.operation, 1) * large.bytes
-    # Less the start-up, unless noise made the small message as slow as the large one.
-    return entering / (large.seconds - small.seconds if large.seconds > small.seconds else large.seconds)
+    # Less the start-up, unless noise made some smaller message as slow as the large one.
+    small_s = _least_s(curve)
+    return entering / (large.seconds - small_s if large.seconds > small_s else large.seconds)
+
+
+def _least_s(curve: Curve) -> float:
+    """Returns the seconds of its fastest point: the smallest message's, but for what disturbed that one."""
+    return min(point.seconds for point in curve.points)
 
 
 def _unmeasured(name: str, degrees: tuple[int, int], other: Level | None, measurement: Measurement) -> Level:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodels.collectives import collective_time, level_loads, port_time
@@ -45,6 +45,7 @@ def groups(draw: st.DrawFn) -> tuple[Network, int, int]:
     return network, inner, outer
 
 
+@settings(deadline=None)
 @given(groups(), operations, sizes_bytes, sizes_bytes)
 def test_more_bytes_are_never_faster(
     group: tuple[Network, int, int], operation: Operation, one: int, other: int
@@ -60,6 +61,7 @@ def test_more_bytes_are_never_faster(
 points = st.dictionaries(sizes_bytes, st.floats(min_value=1e-6, max_value=10), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(points, sizes_bytes, sizes_bytes)
 def test_more_bytes_are_never_faster_on_a_noisy_curve(measured: dict[int, float], one: int, other: int) -> None:
     curve = NetworkCurve("all_gather", 1, 2, tuple(sorted(measured.items())))
@@ -70,6 +72,7 @@ def test_more_bytes_are_never_faster_on_a_noisy_curve(measured: dict[int, float]
     assert before <= after * (1 + 1e-12)
 
 
+@settings(deadline=None)
 @given(groups(), operations, sizes_bytes, st.floats(min_value=1, max_value=100))
 def test_more_bandwidth_is_never_slower(
     group: tuple[Network, int, int], operation: Operation, message_bytes: int, factor: float
@@ -83,6 +86,7 @@ def test_more_bandwidth_is_never_slower(
     )
 
 
+@settings(deadline=None)
 @given(groups(), operations, sizes_bytes)
 def test_a_group_of_one_rank_costs_nothing(
     group: tuple[Network, int, int], operation: Operation, message_bytes: int
@@ -91,6 +95,7 @@ def test_a_group_of_one_rank_costs_nothing(
     assert collective_time(operation, inner, inner, message_bytes, network).seconds == 0
 
 
+@settings(deadline=None)
 @given(groups(), sizes_bytes)
 def test_an_all_reduce_moves_twice_the_bytes_of_a_reduce_scatter(
     group: tuple[Network, int, int], message_bytes: int
@@ -101,6 +106,7 @@ def test_an_all_reduce_moves_twice_the_bytes_of_a_reduce_scatter(
     assert twice == [2 * entering for entering in once]
 
 
+@settings(deadline=None)
 @given(groups())
 def test_a_ring_has_one_hop_fewer_than_ranks(group: tuple[Network, int, int]) -> None:
     network, inner, outer = group
@@ -108,6 +114,7 @@ def test_a_ring_has_one_hop_fewer_than_ranks(group: tuple[Network, int, int]) ->
     assert sum(load.ring_startups for load in loads) == outer // inner - 1
 
 
+@settings(deadline=None)
 @given(groups(), sizes_bytes)
 def test_bytes_into_a_rank_over_all_levels_are_all_but_its_own_shard(
     group: tuple[Network, int, int], message_bytes: int
