@@ -144,7 +144,10 @@ def _kept(
 def _calls(
     facts: ModelFacts, recording: Recording, segment_of: list[int], stretches: list[_Stretch]
 ) -> list[list[ModuleCall]]:
-    """Returns for each segment the calls that begin in it: with the first operator at or beneath the call."""
+    """Returns for each segment the calls that begin in it: with the first operator at or beneath the call.
+
+    A forward call without operators (a dropout of 0, an identity) begins with the call after it.
+    """
     parameters = _parameters_of_calls(facts, recording)
     begins: dict[tuple[Phase, int], int] = {}
     for stretch in stretches:
@@ -153,10 +156,12 @@ def _calls(
             while (phase, call) not in begins:
                 begins[phase, call] = node.meta["index"]
                 call = recording.calls[call].parent
+    following = max((index for (phase, _), index in begins.items() if phase == "forward"), default=0)
+    for call in reversed(range(len(recording.calls) if begins else 0)):
+        following = begins.setdefault(("forward", call), following)
     calls: list[list[ModuleCall]] = [[] for _ in stretches]
     for (_, call), index in sorted(begins.items(), key=lambda item: (item[1], item[0][1])):
-        if parameters[call]:
-            calls[segment_of[index]].append(ModuleCall(recording.calls[call].module, parameters[call]))
+        calls[segment_of[index]].append(ModuleCall(recording.calls[call].module, parameters[call]))
     return calls
 
 
