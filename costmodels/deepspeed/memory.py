@@ -28,7 +28,7 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
     rest, segments, update, building_bytes = _of_stage(sizes, assignment)
     return EngineMemory(
         at_rest=rest,
-        init_peak_bytes=max(building_bytes, _casting_bytes(sizes)),
+        init_peak_bytes=building_bytes if sizes.knobs.stage == 3 else max(building_bytes, _casting_bytes(sizes)),
         during_segment=segments,
         during_update=max(update, key=lambda held: held.total_bytes),
     )

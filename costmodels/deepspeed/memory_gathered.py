@@ -162,35 +162,33 @@ def during_update(part: Gathered) -> tuple[Components, ...]:
     """Returns the moments after backward: the last reduction, the norm, the fp32 gradients of one group of shards."""
     sizes = part.sizes
     buckets = _buckets(part)
+    # The last gradient starts the last reduction, before the module that it belongs to releases its parameters.
+    left_elements = max((batch.live[-1][1] for batch in part.micro_batches if batch.live), default=0)
+    reduction = Components(
+        gathered_parameters=part.secondary_bytes + sizes.width_bytes * left_elements,
+        buffers=part.reduced_bytes(buckets[-1]) if buckets else 0,
+    )
     largest_shard = max((shard_elements(number, sizes.shape.world_size) for number in sizes.trainable), default=0)
+    group_bytes = sizes.update_gradient_bytes(part.largest_group_elements)
     return (
-        Components(gathered_parameters=part.secondary_bytes, buffers=part.reduced_bytes(buckets[-1]) if buckets else 0),
+        reduction,
         Components(gathered_parameters=part.secondary_bytes, optimizer_step=NORM_BYTES * largest_shard),
-        Components(
-            gathered_parameters=part.secondary_bytes,
-            optimizer_step=sizes.update_gradient_bytes(part.largest_group_elements),
-        ),
+        Components(gathered_parameters=part.secondary_bytes, optimizer_step=group_bytes),
     )
 
 
 def building_bytes(part: Gathered) -> int:
-    """Returns the greatest bytes while the engine is made of a model that is already in its precision.
+    """Returns the greatest bytes while a model that is sharded as it is made (`zero.Init`) becomes an engine.
 
-    The model is sharded tensor by tensor; shards are copied into one flat buffer; fp32 clones follow, the last group
-    of them beside its conversion; at the end every parameter is gathered once, for its hooks.
-    Source: `_create_fp32_partitions` and `create_reduce_and_remove_grad_hooks`, deepspeed/runtime/zero/stage3.py.
+    Each parameter is gathered on its own, to be given its weights and, last, its hooks; the latter beside all that is
+    held at rest but the optimizer's own states. Before that fp32 clones are made of the shards, the last group of
+    them beside its conversion, and of the flat buffer of shards beside the shards.
+    Source: `_create_fp16_partitions_with_defragmentation`, `_create_fp32_partitions` and
+    `create_reduce_and_remove_grad_hooks`, deepspeed/runtime/zero/stage3.py, 0.19.8.
     """
     sizes = part.sizes
-    model_bytes = sizes.width_bytes * sum(sizes.elements)
     rest = at_rest(part)
     held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
-    largest_bytes = sizes.width_bytes * max(sizes.elements, default=0)
-    first_shard_bytes = sizes.width_bytes * max(
-        (shard_elements(number, sizes.shape.world_size) for number in sizes.elements[:1]), default=0
-    )
-    converting_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
-    return max(
-        model_bytes + first_shard_bytes,
-        converting_bytes,
-        held_bytes + largest_bytes * (1 + sizes.gather_copies),
-    )
+    gathered_bytes = sizes.width_bytes * max(sizes.elements, default=0) * (1 + sizes.gather_copies)
+    cloning_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
+    return max(cloning_bytes, held_bytes + gathered_bytes)
