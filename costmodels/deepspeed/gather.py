@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 from costmodels.deepspeed.hooks import Hook
@@ -50,13 +51,22 @@ def gathers(
     workload: Workload, order: tuple[Hook, ...], knobs: Knobs, num_micro_batches: int
 ) -> tuple[MicroBatch, ...]:
     """Returns every micro-batch of a steady optimizer step."""
-    coordinator = _Coordinator(workload, order, knobs)
     simulated = min(num_micro_batches, _SIMULATED_MICRO_BATCHES)
+    step = _simulated(workload, order, knobs, simulated)
+    return step[:1] + step[1:2] * (num_micro_batches - simulated) + step[1:]
+
+
+@lru_cache(maxsize=64)
+def _simulated(
+    workload: Workload, order: tuple[Hook, ...], knobs: Knobs, num_micro_batches: int
+) -> tuple[MicroBatch, ...]:
+    """Simulates once for traffic, memory and every micro-batch size: the numbers do not depend on it."""
+    coordinator = _Coordinator(workload, order, knobs)
     step: list[MicroBatch] = []
     for _ in range(_SIMULATED_STEPS):
-        step = [coordinator.micro_batch() for _ in range(simulated)]
+        step = [coordinator.micro_batch() for _ in range(num_micro_batches)]
         coordinator.update()
-    return tuple(step[:1] + step[1:2] * (num_micro_batches - simulated) + step[1:])
+    return tuple(step)
 
 
 def persistent_parameters(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
@@ -104,6 +114,8 @@ class _Coordinator:
         self.order = _Order(order, self.elements)
         self.persistent = frozenset(persistent_parameters(workload, knobs))
         self.available = set(self.persistent)
+        self.live_elements = 0
+        """Of what is available, without what persists; kept as it changes, since it is asked at every hook."""
         self.with_secondary: set[int] = set()
         self.inflight: dict[int, tuple[int, ...]] = {}
         """Prefetched and not yet asked for, each with all that its message carries."""
@@ -123,7 +135,7 @@ class _Coordinator:
                 self._fetch(hook)
             else:
                 self._release(hook)
-            live.append((hook.segment, self._live_elements()))
+            live.append((hook.segment, self.live_elements))
         self._release_leftovers()
         self.recorded = True
         return MicroBatch(tuple(self.sent), tuple(live))
@@ -137,6 +149,7 @@ class _Coordinator:
         for parameter in sorted(self.available):
             self._drop(parameter)
         self.available = set(self.persistent)
+        self.live_elements = 0
         self.with_secondary = {p for p in self.with_secondary if not self.trainable[p]}
 
     def _reset(self) -> None:
@@ -187,7 +200,10 @@ class _Coordinator:
 
     def _gather(self, parameters: tuple[int, ...], hook: Hook) -> list[tuple[int, ...]]:
         wanted = [parameter for parameter in parameters if parameter not in self.available]
+        if not wanted:
+            return []
         self.num_available += sum(self.elements[parameter] for parameter in wanted)
+        self.live_elements += sum(self.elements[p] for p in wanted if p not in self.persistent)
         self.available.update(wanted)
         messages = []
         for secondary in (True, False):
@@ -235,8 +251,6 @@ class _Coordinator:
             return
         self.available.discard(parameter)
         self.num_available -= self.elements[parameter]
+        self.live_elements -= 0 if parameter in self.persistent else self.elements[parameter]
         if self.knobs.hpz_partition_size > 1:
             self.with_secondary.add(parameter)
-
-    def _live_elements(self) -> int:
-        return sum(self.elements[parameter] for parameter in self.available if parameter not in self.persistent)
