@@ -254,6 +254,11 @@ def test_the_update_holds_fp32_slices_and_the_block_being_spread() -> None:
     assert own == Components()
 
 
+def test_while_building_the_largest_block_is_whole_in_fp32_beside_the_states() -> None:
+    memory = FSDP.memory(hand_workload((100, 60, 60, 40)), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
+    assert memory.init_peak_bytes == (2 + 12) * (25 + 15 + 15 + 10) + 4 * 100
+
+
 def test_tied_parameters_are_gathered_once_and_held_from_their_first_use_to_their_last() -> None:
     untied = hand_workload((100, 60, 60, 40), (0, 1, 1, 2))
     head = ModuleCall("block.3", (3, 0))

@@ -65,6 +65,15 @@ def test_one_bucket_as_large_as_the_model_hides_nothing() -> None:
     assert timed(replace(bucket, message_bytes=2000, count=4)).exposed.backward_ns == 1000
 
 
+def test_only_one_message_of_each_micro_batch_is_bare() -> None:
+    """Four gathers of 1000 ns once in a step, then shorter ones: the longest of three micro-batches are bare."""
+    assert timed(gathers(4), gathers(8, 200), num_micro_batches=3).exposed.forward_ns == 3 * 1000
+    # Too few of the longest: the micro-batches without one have a shorter message bare.
+    assert timed(gathers(1), gathers(8, 200), num_micro_batches=3).exposed.forward_ns == 1000 + 2 * 100
+    # No more messages than micro-batches: all are bare.
+    assert timed(gathers(2), num_micro_batches=3).exposed.forward_ns == 2 * 1000
+
+
 def test_the_first_gather_of_the_backward_is_fetched_ahead() -> None:
     assert timed(Message("all_gather", 1, 2, 8000, 1, "backward")).exposed.backward_ns == 0
 
