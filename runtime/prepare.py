@@ -20,10 +20,7 @@ from runtime.weights import seed_randomness, sharded_model, whole_model
 
 
 def prepare_samples(settings: Settings, options: Options, ranks: Ranks) -> Samples:
-    """Returns the run's samples: the user's dataset, or random ones that look like the example batch.
-
-    The example is one of the whole global batch, so that its range of integers is the same for every micro-batch; the
-    first rank makes it, with a model whose weights nobody waits for, and tells the others.
+    """Returns the run's samples: the user's dataset, or random ones that the first rank describes to the others.
 
     Raises:
         LaunchError: The dataset has no length or no samples.
@@ -33,15 +30,22 @@ def prepare_samples(settings: Settings, options: Options, ranks: Ranks) -> Sampl
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or len(dataset) == 0:
             raise LaunchError(f"{options.data} must return a dataset with a length and an item for each index below it")
         return DatasetSamples(dataset)
-    given: list[Any] = [None]
-    if ranks.is_first:
-        torch.manual_seed(options.seed)
-        with _weights_unset():
-            _, example = _build(settings, settings.global_batch_size)()
-        given = [samples_like(example, settings.global_batch_size, options.seed)]
-    dist.broadcast_object_list(given, src=0)
-    samples: Samples = given[0]
+    described: list[Any] = [generated_samples(settings, options.seed) if ranks.is_first else None]
+    dist.broadcast_object_list(described, src=0)
+    samples: Samples = described[0]
     return samples
+
+
+def generated_samples(settings: Settings, seed: int) -> Samples:
+    """Returns random samples that look like the example batch.
+
+    The example is one of the whole global batch, so that its range of integers is the same for every micro-batch; it
+    comes with a model whose weights nobody needs, so they are left as allocated.
+    """
+    torch.manual_seed(seed)
+    with _weights_unset():
+        _, example = _build(settings, settings.global_batch_size)()
+    return samples_like(example, settings.global_batch_size, seed)
 
 
 def prepare_reference(settings: Settings, options: Options, ranks: Ranks) -> nn.Module | None:

@@ -1,0 +1,51 @@
+"""Plans of the tiny model on this machine's CPUs, emitted and launched as a user does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hw_profiles.load import load
+from planner.emit import emit
+from planner.job import Job
+from planner.model_graph import ModelSource
+from planner.pipeline import estimate
+from planner.trace import trace
+
+TINY = Path(__file__).with_name("tiny_model.py")
+
+
+def emitted(
+    folder, degrees, *, world_size=2, secondary_degree=None, recompute="none", model="Net", num_micro_batches=2
+):
+    """Returns `folder` with the plan of one strategy in fp32, micro-batch 2."""
+    source = ModelSource(spec=f"{TINY}:net", kind="file", arguments={"model": model})
+    graph = trace(source, precision="fp32", device="cpu", sequence_length=16)
+    job = Job(
+        global_batch_size=2 * num_micro_batches * world_size,
+        micro_batch_size=2,
+        sequence_length=16,
+        precision="fp32",
+        recompute=recompute,
+    )
+    profile = load("local-cpu", 1, world_size)
+    emit(estimate(graph, profile, job, degrees, secondary_degree=secondary_degree), folder)
+    return folder
+
+
+def torchrun(folder, num_ranks, *options):
+    """Returns the finished launch of the folder's launch.py."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, str(folder / "launch.py"), *options], env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def losses(folder, num_ranks, num_steps=5, *options):
+    """Returns the losses of a launch."""
+    report = folder / "report.json"
+    done = torchrun(folder, num_ranks, "--steps", str(num_steps), "--report", str(report), *options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [step["loss"] for step in json.loads(report.read_text())["steps"]]

@@ -1,0 +1,78 @@
+"""The emitted files train as one process does that knows nothing of sharding."""
+
+import json
+
+import pytest
+import torch
+from emitted import emitted, losses
+
+from runtime.load_model import build
+from runtime.prepare import generated_samples
+from runtime.settings import read_settings
+
+NUM_STEPS = 5
+
+
+def reference_losses(folder):
+    """Losses of plain torch, each global batch in one piece."""
+    settings = read_settings(folder, None)
+    samples = generated_samples(settings, seed=0)
+    torch.manual_seed(0)
+    model, _ = build(settings.spec, settings.kind, settings.arguments, 2, settings.sequence_length)
+    optimizer = make_optimizer(model, settings.ds_config["optimizer"])
+    found = []
+    for step in range(NUM_STEPS):
+        size = settings.global_batch_size
+        loss = model(**samples.batch(range(step * size, (step + 1) * size)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def make_optimizer(model, section):
+    kind = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}[section["type"]]
+    wanted = {"lr", "betas", "eps", "weight_decay", "momentum"} & section["params"].keys()
+    return kind(model.parameters(), **{name: section["params"][name] for name in sorted(wanted)})
+
+
+def use_sgd(folder):
+    """Adam hides a wrong scale of the gradients; this does not. A user may edit the file like that."""
+    path = folder / "ds_config.json"
+    config = json.loads(path.read_text())
+    config["optimizer"] = {"type": "SGD", "params": {"lr": 0.5}}
+    config["zero_allow_untested_optimizer"] = True
+    path.write_text(json.dumps(config))
+
+
+def check_losses(folder, num_ranks):
+    expected = reference_losses(folder)
+    assert abs(expected[0] - expected[-1]) > 0.01 * expected[0], "training must show in the loss"
+    assert losses(folder, num_ranks, NUM_STEPS) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "recompute"), [((1, 1, 2), "none"), ((1, 2, 2), "full"), ((2, 2, 2), "none")], ids=str
+)
+def test_two_ranks_train_as_one_process(tmp_path, degrees, recompute):
+    folder = emitted(tmp_path / "plan", degrees, recompute=recompute)
+    use_sgd(folder)
+    check_losses(folder, 2)
+
+
+def test_a_secondary_partition_with_recomputation_trains_as_one_process(tmp_path):
+    folder = emitted(tmp_path / "plan", (4, 4, 4), world_size=4, secondary_degree=2, recompute="full")
+    check_losses(folder, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("degrees", "secondary_degree"),
+    [((1, 1, 1), None), ((1, 1, 4), None), ((1, 4, 4), None), ((4, 4, 4), None), ((4, 4, 4), 1), ((4, 4, 4), 2)],
+    ids=str,
+)
+def test_four_ranks_train_as_one_process(tmp_path, degrees, secondary_degree, recompute):
+    folder = emitted(tmp_path / "plan", degrees, world_size=4, secondary_degree=secondary_degree, recompute=recompute)
+    check_losses(folder, 4)
