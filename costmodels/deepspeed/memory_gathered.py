@@ -181,14 +181,14 @@ def building_bytes(part: Gathered) -> int:
     """Returns the greatest bytes while a model that is sharded as it is made (`zero.Init`) becomes an engine.
 
     Each parameter is gathered on its own, to be given its weights and, last, its hooks; the latter beside all that is
-    held at rest but the optimizer's own states. Before that fp32 clones are made of the shards, the last group of
-    them beside its conversion, and of the flat buffer of shards beside the shards.
+    held at rest but the optimizer's own states, and beside the secondary shards. Before that fp32 clones are made of
+    the shards, the last group of them beside its conversion.
     Source: `_create_fp16_partitions_with_defragmentation`, `_create_fp32_partitions` and
     `create_reduce_and_remove_grad_hooks`, deepspeed/runtime/zero/stage3.py, 0.19.8.
     """
     sizes = part.sizes
     rest = at_rest(part)
-    held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
+    held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements + part.secondary_bytes
     gathered_bytes = sizes.width_bytes * max(sizes.elements, default=0) * (1 + sizes.gather_copies)
     cloning_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
     return max(cloning_bytes, held_bytes + gathered_bytes)

@@ -50,8 +50,8 @@ def during_update(sizes: Sizes) -> tuple[Components, ...]:
 
 def building_bytes(sizes: Sizes) -> int:
     """Returns the greatest bytes while the engine is made of a model that is already in its precision."""
-    held_bytes = sizes.width_bytes * sum(sizes.elements)
+    held_bytes = at_rest(sizes).total_bytes
     if sizes.shape.precision == "fp32":
-        return held_bytes
-    # `p.clone().float()`: the clone of the last parameter lives beside all fp32 copies.
-    return held_bytes + FP32_BYTES * sum(sizes.trainable) + sizes.width_bytes * max(sizes.trainable, default=0)
+        return held_bytes - sizes.moments_bytes * sum(sizes.trainable)
+    # A first update with gradients of zeros, in both precisions, makes the states: `initialize_optimizer_states`.
+    return held_bytes + (sizes.width_bytes + FP32_BYTES) * sum(sizes.trainable)
