@@ -11,7 +11,7 @@ Source: `DeepSpeedZeRoOffload._register_deepspeed_module`, deepspeed/runtime/zer
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from costmodels.engine import Assignment
@@ -53,7 +53,10 @@ def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
     Assumes what `runtime.recompute` does: the forward of a recomputed module is wrapped beneath its own hooks, and
     runs again right after the module's own fetch for backward, before any child's.
     """
-    timeline = tuple(_timeline(workload, assignment))
+    timeline = tuple(
+        replace(moment, call=ModuleCall(moment.call.module, _as_numbered(workload, moment.call)))
+        for moment in _timeline(workload, assignment)
+    )
     forward = tuple(_forward_hook(moment, moment.forward_segment) for moment in timeline)
     return forward + tuple(_backward(timeline))
 
@@ -81,12 +84,11 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
     for index, segment in enumerate(workload.segments):
         if segment.phase != "forward":
             continue
-        for called in segment.calls:
-            call = ModuleCall(called.module, _as_numbered(workload, called))
+        for call in segment.calls:
             while opened and not _inside(call.module, opened[-1].call.module):
                 ended = opened.pop()
                 differentiable = differentiable or _trains(workload, ended.call)
-                yield _end(ended, differentiable)
+                yield replace(ended, is_start=False, outputs_require_grad=differentiable)
             opened.append(
                 _Moment(
                     is_start=True,
@@ -102,19 +104,7 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
     while opened:
         ended = opened.pop()
         differentiable = differentiable or _trains(workload, ended.call)
-        yield _end(ended, differentiable)
-
-
-def _end(start: _Moment, outputs_require_grad: bool) -> _Moment:
-    return _Moment(
-        is_start=False,
-        call=start.call,
-        forward_segment=start.forward_segment,
-        backward_segment=start.backward_segment,
-        inputs_require_grad=start.inputs_require_grad,
-        outputs_require_grad=outputs_require_grad,
-        recomputed=start.recomputed,
-    )
+        yield replace(ended, is_start=False, outputs_require_grad=differentiable)
 
 
 def _inside(module: str, ancestor: str) -> bool:
@@ -167,5 +157,5 @@ def _backward(timeline: tuple[_Moment, ...]) -> Iterator[Hook]:
 def _within(timeline: tuple[_Moment, ...], end: int) -> tuple[_Moment, ...]:
     """Returns the moments between the start of the call that ends at `end` and that end."""
     call = timeline[end].call
-    start = max(i for i in range(end) if timeline[i].is_start and timeline[i].call is call)
+    start = max(i for i in range(end) if timeline[i].is_start and timeline[i].call.module == call.module)
     return timeline[start + 1 : end]

@@ -17,11 +17,16 @@ ENGINE_BUCKET_ELEMENTS = 500_000_000
 """Stage 0's bucket; no setting changes it. Source: MEMORY_OPT_ALLREDUCE_SIZE, deepspeed/runtime/engine.py, 0.19.8."""
 
 
-def gradient_order(workload: Workload) -> tuple[int, ...]:
+def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
     """Returns the trainable parameters in the order in which backward completes their gradients.
 
-    A tied parameter is complete at its last use. Within a module autograd reaches a bias before the weight that is
-    transposed for it; parameters that a module with children uses itself come when its backward ends.
+    A tied parameter is complete at its last use. Within a module, what is used last comes first; of a weight and its
+    bias autograd reaches the bias first, since the weight is transposed before it is used. Stage 3 has a linear
+    operator of its own, which gives both at once. Parameters that a module with children uses itself are taken to
+    come when its backward ends. The order decides only where one bucket ends and the next begins: no byte depends on
+    it, and no message either while one bucket holds all.
+
+    Source: `LinearFunctionForZeroStage3`, deepspeed/runtime/zero/linear.py, 0.19.8.
     """
     order: dict[int, None] = {}
     calls = backward_calls(workload)
@@ -33,17 +38,24 @@ def gradient_order(workload: Workload) -> tuple[int, ...]:
     }
     for is_start, call, _ in calls:
         if is_start == (call.module in is_parent):
-            for parameter in _within_module(workload, call):
+            for parameter in _within_module(workload, call, stage):
                 order.pop(parameter, None)
                 order[parameter] = None
     missed = (index for index in range(len(workload.parameters)) if index not in order)
     return tuple(index for index in (*order, *missed) if workload.parameters[index].trainable)
 
 
-def _within_module(workload: Workload, call: ModuleCall) -> tuple[int, ...]:
-    if all(len(workload.parameters[parameter].shape) <= 1 for parameter in call.parameters):
-        return call.parameters  # a norm: one operator gives both gradients
-    return tuple(reversed(call.parameters))
+def _within_module(workload: Workload, call: ModuleCall, stage: int) -> Iterator[int]:
+    together: list[list[int]] = []
+    """Parameters that one operator uses: a vector goes with what is before it."""
+    for index in call.parameters:
+        if together and len(workload.parameters[index].shape) <= 1:
+            together[-1].append(index)
+        else:
+            together.append([index])
+    for group in reversed(together):
+        is_norm = len(workload.parameters[group[0]].shape) <= 1
+        yield from group if is_norm or stage == 3 else reversed(group)
 
 
 def engine_buckets(sizes: Iterable[int]) -> Iterator[int]:

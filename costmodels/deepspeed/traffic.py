@@ -72,7 +72,7 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]
     trainable = tuple(index for index, parameter in enumerate(workload.parameters) if parameter.trainable)
     shards = FlatShards(sizes, trainable, world)
     by_gradient = knobs.stage == 2 or knobs.overlap_comm
-    order = gradient_order(workload) if by_gradient else trainable
+    order = gradient_order(workload, knobs.stage) if by_gradient else trainable
     cause: Cause = "backward" if knobs.stage == 2 else "boundary"
     for _ in range(shape.num_micro_batches if knobs.stage == 2 else 1):
         for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):
@@ -113,7 +113,7 @@ def _gathered(gather: Gather, padded: list[int], world: int, width: int, workloa
 
 def _reduced(workload: Workload, padded: list[int], world: int, width: int, knobs: Knobs) -> Iterator[_Sent]:
     sizes = [parameter.num_elements for parameter in workload.parameters]
-    for bucket in filled_buckets(gradient_order(workload), sizes, knobs.reduce_bucket_size):
+    for bucket in filled_buckets(gradient_order(workload, knobs.stage), sizes, knobs.reduce_bucket_size):
         elements = sum(sizes[parameter] for parameter in bucket)
         if not knobs.reduce_scatter and knobs.contiguous_gradients and elements <= knobs.reduce_bucket_size:
             yield "all_reduce", 1, world, elements * width, "backward"

@@ -1,0 +1,91 @@
+"""Small models with what makes traffic hard to predict: odd sizes, tied, frozen and borrowed parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width + 3)
+        self.act = nn.GELU()
+        self.down = nn.Linear(4 * width + 3, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        x = x + self.out(nn.functional.scaled_dot_product_attention(q, k, v))
+        return x + self.down(self.act(self.up(self.norm2(x))))
+
+
+class TiedGPT(nn.Module):
+    """Odd sizes; the head is the embedding's weight."""
+
+    def __init__(self, width: int = 37, num_layers: int = 3, vocabulary: int = 101) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(16, width)
+        self.layers = nn.ModuleList(Layer(width) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return nn.functional.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), ids.flatten())
+
+
+class FrozenEncoder(nn.Module):
+    """torch's own layers (their attention reads a child's parameters itself), half of them frozen."""
+
+    def __init__(self, width: int = 24, num_layers: int = 4) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(50, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 2, 50, dropout=0.0, batch_first=True) for _ in range(num_layers)
+        )
+        self.head = nn.Linear(width, 50)
+        for layer in self.layers[: num_layers // 2]:
+            layer.requires_grad_(False)
+        self.tokens.requires_grad_(False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), ids.flatten())
+
+
+class Perceptron(nn.Module):
+    """No repeated blocks; a parameter of the root itself; activations as modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(33))
+        self.body = nn.Sequential(nn.Linear(33, 65), nn.ReLU(), nn.Linear(65, 129), nn.Tanh(), nn.Linear(129, 7))
+        self.table = nn.Embedding(50, 33)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.body(self.table(ids) * self.scale).float().pow(2).mean()
+
+
+MODELS = {"gpt": TiedGPT, "encoder": FrozenEncoder, "perceptron": Perceptron}
+
+
+def _source(name: str) -> Callable[[int, int], tuple[nn.Module, dict[str, torch.Tensor]]]:
+    def build(micro_batch_size: int, sequence_length: int) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        return MODELS[name](), {"ids": torch.randint(0, 50, (micro_batch_size, sequence_length))}
+
+    return build
+
+
+gpt, encoder, perceptron = _source("gpt"), _source("encoder"), _source("perceptron")

@@ -1,0 +1,58 @@
+"""Runs cases on real DeepSpeed and writes what each rank recorded: `torchrun traffic_worker.py CASES.json OUT`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.utils import groups
+from traffic_models import MODELS
+
+from runtime.recompute import recompute
+from runtime.record_traffic import RecordTraffic
+
+
+LINEAR = torch.nn.functional.linear
+
+
+def run(case: dict[str, Any]) -> list[list[Any]]:
+    config = case["config"]
+    torch.manual_seed(0)
+    stage_3 = config["zero_optimization"]["stage"] == 3
+    with deepspeed.zero.Init(config_dict_or_path=config, enabled=stage_3 and case["zero_init"]):
+        model = MODELS[case["model"]]()
+    recompute(model, case["recompute"])
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=[p for p in model.parameters() if p.requires_grad], config=config
+    )
+    for _ in range(3):
+        with RecordTraffic() as recorder:  # the last step's is kept
+            for _ in range(config["gradient_accumulation_steps"]):
+                engine.backward(engine(torch.randint(0, 50, (2, 8))))
+                engine.step()
+    engine.destroy()
+    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # hpZ's group is made once per process
+    torch.nn.functional.linear = LINEAR  # zero.Init leaves stage 3's own in place
+    return [[m.operation, m.degree_from, m.degree_to, m.message_bytes] for m in recorder.messages]
+
+
+def main() -> None:
+    deepspeed.init_distributed(dist_backend="gloo")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    cases = json.loads(Path(sys.argv[1]).read_text())
+    results = [run(case) for case in cases]
+    Path(f"{sys.argv[2]}.{dist.get_rank()}").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
