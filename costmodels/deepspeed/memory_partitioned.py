@@ -10,10 +10,10 @@ Source: deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8: `setup_buckets`, `avera
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import FlatShards, filled_buckets
@@ -109,20 +109,29 @@ def _kept_before_bytes(part: Partitioned) -> int:
 
 
 def _reducing(part: Partitioned, kept_before_bytes: int) -> tuple[Components, ...]:
-    """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile."""
+    """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile.
+
+    What is kept is allocated when the first bucket has been reduced, after the bucket's flat copy is given up; under
+    gloo a busy host gives it up a little later.
+    """
     sizes = part.sizes
     flushed = part.flushes(index for completed in sizes.completed for index in completed)
     # A bucket goes when the first gradient of the next one is complete; the last one after backward.
-    sent_at = {following[0]: bucket for bucket, following in itertools.pairwise(flushed)}
-    found = []
+    sent_at = {following[0]: bucket for bucket, following in pairwise(flushed)}
     kept_bytes = part.kept_bytes if part.is_compact and sizes.shape.num_micro_batches > 1 else 0
-    for number, segment in enumerate(sizes.workload.segments):
-        sent_bytes = max((part.flattened_bytes(sent_at[i]) for i in sizes.completed[number] if i in sent_at), default=0)
-        if segment.phase == "backward" and number in sizes.bucket_segments:
-            kept_bytes = part.kept_bytes
+    found = []
+    for number, completed in enumerate(sizes.completed):
+        sent = [sent_at[index] for index in completed if index in sent_at]
+        arriving_bytes = kept_before_bytes + sizes.arriving_bytes[number]
         bucket_bytes = part.bucket_bytes if number in sizes.bucket_segments else 0
-        gradients_bytes = kept_before_bytes + kept_bytes + sizes.arriving_bytes[number]
-        found.append(Components(gradients=gradients_bytes, buffers=bucket_bytes + sent_bytes))
+        moments = [Components(gradients=kept_bytes + arriving_bytes, buffers=bucket_bytes)]
+        for bucket in sent:
+            before_bytes = part.kept_bytes if part.is_compact else kept_bytes
+            flat_bytes = part.flattened_bytes(bucket)
+            moments.append(Components(gradients=before_bytes + arriving_bytes, buffers=bucket_bytes + flat_bytes))
+            kept_bytes = part.kept_bytes
+            moments.append(Components(gradients=kept_bytes + arriving_bytes, buffers=bucket_bytes))
+        found.append(max(moments, key=lambda held: held.total_bytes))
     return tuple(found)
 
 
@@ -164,8 +173,9 @@ def _last_reduction(part: Partitioned) -> Components:
         return _reduction_of_all(part)
     flushed = part.flushes(index for completed in sizes.completed for index in completed)
     last_bytes = part.flattened_bytes(flushed[-1]) if flushed else 0
+    kept_bytes = part.kept_bytes if part.is_compact or len(flushed) > 1 else 0
     return Components(
-        gradients=(_kept_before_bytes(part) if sizes.knobs.stage == 2 else 0) + part.kept_bytes,
+        gradients=(_kept_before_bytes(part) if sizes.knobs.stage == 2 else 0) + kept_bytes,
         buffers=part.bucket_bytes + last_bytes,
     )
 

@@ -181,14 +181,15 @@ def test_stage_2_keeps_whole_the_gradients_that_touch_its_partition():
 
 
 def test_stage_2_flattens_a_bucket_when_the_next_gradient_does_not_fit():
-    during = engine(2).during_segment
-    # Backward of block 2: its 40 do not fit beside the 40 of block 3.
-    assert during[5].buffers == 4 * 50 + 4 * 40
-    assert during[4].buffers == 0
+    many = hand_workload((8,) * 25, (0,) * 25)
+    during = engine(2, workload=many, reduce_bucket_size=100).during_segment
+    # Twelve fit. The thirteenth waits while they are reduced; then the 7 that touch the fullest partition are kept.
+    assert during[25 + 12] == Components(gradients=4 * 8, buffers=4 * 100 + 4 * 96)
+    assert during[25 + 13] == Components(gradients=4 * 8 + 4 * 56, buffers=4 * 100)
 
 
 def test_overlap_doubles_the_bucket_of_stage_2_but_not_of_stage_3():
-    assert engine(2, overlap_comm=True).during_segment[5].buffers == 2 * 4 * 50 + 4 * 40
+    assert engine(2, overlap_comm=True).during_segment[5].buffers == 2 * 4 * 50
     assert engine(3, overlap_comm=True).at_rest.buffers == 4 * 50
 
 
