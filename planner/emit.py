@@ -26,23 +26,20 @@ def emit(plan: Plan, folder: Path, force: bool = False, extra_files: Mapping[str
     Args:
         plan: Of `plan` or `estimate`.
         folder: Made anew; its parents are made too.
-        force: Replaces an existing folder, once the new one is complete.
+        force: Replaces the folder of an earlier plan, once the new one is complete.
         extra_files: Further text files by name, such as what the plan was made from.
 
     Raises:
-        InputError: The folder exists and `force` is not given, it cannot be written, or the plan's engine has no
-            launcher.
+        InputError: The folder exists and `force` is not given or there is no plan in it, it cannot be written, or the
+            plan's engine has no launcher.
     """
     if plan.engine != "deepspeed":
         raise InputError(
             f"a plan for the engine {plan.engine} cannot be emitted yet; plan with --engine deepspeed, which can"
         )
-    if (folder.exists() or folder.is_symlink()) and not force:
-        raise InputError(
-            f"{folder} exists already and is left as it is; choose another --out, or replace it by --force"
-        )
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, and a plan needs a folder; choose another --out")
+    folder = folder.resolve()
+    if folder.exists():
+        _check_replaceable(folder, force)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = folder.parent / f".{folder.name}.{secrets.token_hex(4)}"
@@ -58,6 +55,19 @@ def emit(plan: Plan, folder: Path, force: bool = False, extra_files: Mapping[str
 def plan_json(plan: Plan) -> str:
     """Returns what `plan.json` holds and `plan --json` prints: one JSON document with a final newline."""
     return plan.model_dump_json(indent=2) + "\n"
+
+
+def _check_replaceable(folder: Path, force: bool) -> None:
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file, and a plan needs a folder; choose another --out")
+    if not force:
+        raise InputError(
+            f"{folder} exists already and is left as it is; choose another --out, or replace it by --force"
+        )
+    if any(folder.iterdir()) and not (folder / "plan.json").is_file():
+        raise InputError(
+            f"{folder} holds other things than a plan, and --force would delete them; choose another --out"
+        )
 
 
 def _write(plan: Plan, folder: Path, extra_files: Mapping[str, str]) -> None:
