@@ -26,6 +26,7 @@ from planner.request import Request, takes_request
 if TYPE_CHECKING:
     from costmodels.strategy import Precision
     from hw_profiles.schema import HardwareProfile
+    from planner.job import Job
     from planner.model_graph import ModelGraph
     from planner.plan import Plan
 
@@ -58,9 +59,9 @@ def plan(
     from planner.pipeline import plan as choose
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
-    graph = _graph(request, profile, screen)
+    graph, job = _question(request, profile, screen)
     with screen.status("choosing the fastest strategy that fits"):
-        chosen = choose(graph, profile, request.job(graph.precision, graph.sequence_length))
+        chosen = choose(graph, profile, job)
     _deliver(chosen, graph, profile, screen, out, force, verbose)
 
 
@@ -91,8 +92,7 @@ def estimate(
     from planner.pipeline import estimate as evaluate
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
-    graph = _graph(request, profile, screen)
-    job = request.job(graph.precision, graph.sequence_length)
+    graph, job = _question(request, profile, screen)
     with screen.status("estimating"):
         answer = evaluate(graph, profile, job, degrees, secondary_degree=secondary_degree, ds_config=ds_config)
     _deliver(answer, graph, profile, screen, out, force, verbose)
@@ -112,10 +112,10 @@ def sweep(
     from planner.pipeline import sweep as plan_each
 
     profile = load(request.hardware, max(nodes), request.ranks_per_node)
-    graph = _graph(request, profile, screen)
+    graph, job = _question(request, profile, screen)
     sizes = [count * profile.ranks_per_node for count in nodes]
     with screen.status(f"planning for {len(sizes)} sizes"):
-        answers = plan_each(graph, profile, request.job(graph.precision, graph.sequence_length), sizes)
+        answers = plan_each(graph, profile, job, sizes)
     if as_json:
         screen.document(json_text([answer.model_dump(mode="json") for answer in answers]))
     else:
@@ -254,25 +254,21 @@ def machines(as_json: Json = False) -> None:
         screen.page(machines_table(profiles))
 
 
-def _graph(request: Request, profile: HardwareProfile, screen: Screen) -> ModelGraph:
-    """The traced model of a request: a saved trace, or a new one for the machine's kind of device."""
+def _question(request: Request, profile: HardwareProfile, screen: Screen) -> tuple[ModelGraph, Job]:
+    """The traced model and the job of a request: a saved trace, or a new one for the machine's kind of device."""
+    from planner.batches import batches
     from planner.saved_graph import read_graph
 
-    saved = read_graph(request.model)
-    if saved is None:
-        precision = request.precision or "bf16"
-        arguments = request.model_arg or []
-        return _trace(request.model, arguments, precision, profile.device.kind, request.sequence_length, screen)
-    for name, asked, traced in (
-        ("--precision", request.precision, saved.precision),
-        ("--sequence-length", request.sequence_length, saved.sequence_length),
-        ("--device", profile.device.kind, saved.device),
-    ):
-        if asked not in (None, traced):
-            raise InputError(f"{request.model} was traced with {name} {traced}, not {asked}: trace the model again")
-    if request.model_arg:
-        raise InputError(f"{request.model} is a saved trace: --model-arg has no effect on it; trace the model again")
-    return saved
+    job = request.job(request.precision or "bf16", request.sequence_length)
+    # A batch that cannot be should not wait for the trace.
+    batches(job, profile.world_size, profile.device.kind)
+    graph = read_graph(request.model)
+    if graph is None:
+        arguments, device = request.model_arg or [], profile.device.kind
+        graph = _trace(request.model, arguments, job.precision, device, job.sequence_length, screen)
+    elif request.model_arg:
+        raise InputError(f"{request.model} is a saved trace, which --model-arg cannot change; trace the model again")
+    return graph, request.job(request.precision or graph.precision, request.sequence_length or graph.sequence_length)
 
 
 def _trace(

@@ -144,6 +144,12 @@ def test_a_model_that_cannot_be_had_says_why(case, folder, capsys):
     assert words in err
 
 
+def test_a_batch_that_does_not_divide_is_refused_before_the_model_is_looked_at(capsys):
+    code, _, err = answered(capsys, "plan", "no-such-model", *JOB, "--global-batch-size", "33")
+    assert code == 2
+    assert "33" in err and "32 or 64" in err
+
+
 def test_an_argument_that_is_no_pair_is_refused(folder, capsys):
     code, _, err = answered(capsys, "plan", f"{folder}/model.py:net", *JOB, "--model-arg", "width")
     assert code == 2
