@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.explanation import Comparison, Difference
-from planner.plan import ExposedTime, Plan
+from planner.plan import Plan
 from planner.report.figures import bytes_text, seconds_text
-from planner.report.names import degrees_text, operation_text, plan_name
+from planner.report.names import degrees_text, exposed_times, operation_text, plan_name
 
 
 def compare(chosen: Plan, other: Plan) -> Comparison:
@@ -75,17 +75,9 @@ def _memory(chosen: Plan, other: Plan) -> tuple[Difference, ...]:
 def _time(chosen: Plan, other: Plan) -> tuple[Difference, ...]:
     mine, its = chosen.predicted, other.predicted
     rows = [("compute", mine.compute_s, its.compute_s)]
-    if mine.exposed is not None and its.exposed is not None:
-        rows += [
-            (
-                f"communication exposed in {field.removesuffix('_s')}",
-                getattr(mine.exposed, field),
-                getattr(its.exposed, field),
-            )
-            for field in ExposedTime.model_fields
-        ]
-    else:
-        rows.append(("exposed communication", mine.exposed_communication_s, its.exposed_communication_s))
+    # Both have the same causes, or neither has any.
+    pairs = zip(exposed_times(mine), exposed_times(its), strict=True)
+    rows += [(name, mine_s, its_s) for (name, mine_s), (_, its_s) in pairs]
     rows.append(("step", mine.step_s, its.step_s))
     return tuple(Difference(name=name, chosen=a, other=b, unit="s") for name, a, b in rows if a or b)
 

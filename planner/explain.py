@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from costmodels.collectives import ENTERING_BYTES, collective_time, level_loads, port_time
 from costmodels.compute import model_flop
 from costmodels.engine import Operation
@@ -31,8 +29,9 @@ from costmodels.symbols import (
 from planner.explanation import Explanation, Line, Section
 from planner.machine import Machine
 from planner.model_graph import ModelGraph
-from planner.plan import ExposedTime, Plan, PlannedStrategy
-from planner.report.names import operation_text
+from planner.plan import Plan, PlannedStrategy
+from planner.report.figures import plural
+from planner.report.names import exposed_times, operation_text
 
 
 def explain(plan: Plan, graph: ModelGraph, machine: Machine) -> Explanation:
@@ -123,8 +122,8 @@ def _traffic(plan: Plan) -> tuple[Line, ...]:
     return tuple(
         Line(
             name=operation_text(row.operation, row.degree_from, row.degree_to),
-            formula="bytes per parameter × P, in messages",
-            substituted=f"{row.bytes / num_params:.4g} × {num_params:,}, in {row.count:,}",
+            formula=f"{row.bytes / num_params:.4g} × P, in {plural(row.count, 'message')}",
+            substituted=f"{row.bytes / num_params:.4g} × {num_params:,}",
             value=row.bytes,
             unit="bytes",
         )
@@ -165,7 +164,7 @@ def _message_line(operation: Operation, degree_from: int, degree_to: int, messag
 
 def _time(plan: Plan, graph: ModelGraph, machine: Machine) -> tuple[Line, ...]:
     predicted, job = plan.predicted, plan.job
-    terms = [("compute", predicted.compute_s), *_exposed(plan)]
+    terms = [("compute", predicted.compute_s), *(term for term in exposed_times(predicted) if term[1])]
     lines = [Line(name=name, value=seconds, unit="s") for name, seconds in terms]
     lines.append(
         Line(
@@ -197,11 +196,3 @@ def _time(plan: Plan, graph: ModelGraph, machine: Machine) -> tuple[Line, ...]:
         ),
     ]
     return tuple(lines)
-
-
-def _exposed(plan: Plan) -> Sequence[tuple[str, float]]:
-    exposed = plan.predicted.exposed
-    if exposed is None:
-        return [("exposed communication", plan.predicted.exposed_communication_s)]
-    rows = [(f"exposed in {name.removesuffix('_s')}", getattr(exposed, name)) for name in ExposedTime.model_fields]
-    return [row for row in rows if row[1]]

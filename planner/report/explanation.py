@@ -13,28 +13,32 @@ from planner.explanation import Comparison, Difference, Explanation, Line
 from planner.report.figures import bytes_text, bytes_unit, difference_text, seconds_text, seconds_unit
 
 TOTALS = ("step", "peak")
+LEGEND = (
+    "P: parameters; p, s, g, o: degrees; c_p, c_g, k: bytes per parameter of P, G and OS; M: micro-batches. Of a message: "
+    "B: bytes; u: units of the level that its group spans; q: groups at once; r: ranks of a group in one unit; n: ranks."
+)
+_NAME_WIDTH, _VALUE_WIDTH = 20, 10
 
 
 def explanation_page(explanation: Explanation) -> RenderableType:
     """Returns each figure with its formula, then the formula with numbers."""
     parts: list[RenderableType] = []
     for section in explanation.sections:
-        parts.append(Text(("\n" if parts else "") + section.title, style="bold"))
-        parts += [Padding(_line(line), (0, 0, 0, 2)) for line in section.lines]
-    return Group(*parts)
+        parts += [Text(("\n" if parts else "") + section.title, style="bold"), _lines(section.lines)]
+    return Group(*parts, Text(f"\n{LEGEND}", style="dim"))
 
 
-def _line(line: Line) -> RenderableType:
-    grid = Table.grid(padding=(0, 1), expand=True)
-    grid.add_column(width=26, style="cyan")
+def _lines(lines: Sequence[Line]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    grid.add_column(min_width=_NAME_WIDTH, no_wrap=True, style="cyan")
+    grid.add_column(min_width=_VALUE_WIDTH, no_wrap=True, justify="right", style="bold")
     grid.add_column(ratio=1)
-    text = Text(_value(line.value, line.unit), style="bold")
-    if line.formula:
-        text.append(f"  = {line.formula}", style="not bold default")
-    if line.substituted:
-        text.append(f"  = {line.substituted}", style="not bold dim")
-    grid.add_row(line.name, text)
-    return grid
+    for line in lines:
+        text = Text.assemble(*((f"= {line.formula}",) if line.formula else ()))
+        if line.substituted:
+            text.append(f"{chr(10) if line.formula else ''}= {line.substituted}", style="dim")
+        grid.add_row(line.name, _value(line.value, line.unit), text)
+    return Padding(grid, (0, 0, 0, 2))
 
 
 def _value(value: float, unit: str) -> str:

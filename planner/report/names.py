@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from costmodels.strategy import Strategy
-from planner.plan import PlannedHardware, PlannedStrategy
+from planner.plan import PlannedHardware, PlannedStrategy, Predicted
 from planner.systems import name_of, systems
+
+CAUSE_NAMES: Mapping[str, str] = {
+    "forward_s": "exposed in forward",
+    "backward_s": "exposed in backward",
+    "boundary_s": "gradients at the boundary",
+    "update_s": "parameters after the update",
+    "control_s": "control",
+}
+"""The fields of `ExposedTime` in words."""
 
 
 def system_name(strategy: PlannedStrategy, hardware: PlannedHardware) -> str:
@@ -70,3 +79,10 @@ def operation_text(operation: str, degree_from: int, degree_to: int) -> str:
     """Returns a collective and its group: `all-gather over 32`, `all-reduce between 8 and 32`."""
     group = f"over {degree_to}" if degree_from == 1 else f"between {degree_from} and {degree_to}"
     return f"{operation.replace('_', '-')} {group}"
+
+
+def exposed_times(predicted: Predicted) -> tuple[tuple[str, float], ...]:
+    """Returns the communication that compute does not hide: each cause in words, with its seconds."""
+    if predicted.exposed is None:
+        return (("exposed communication", predicted.exposed_communication_s),)
+    return tuple((name, getattr(predicted.exposed, field)) for field, name in CAUSE_NAMES.items())

@@ -14,7 +14,7 @@ from planner.plan import Plan, PlannedStrategy
 from planner.report.alternatives import alternatives_table, runner_up
 from planner.report.bar import Bar
 from planner.report.figures import bytes_text, bytes_unit, count_text, plural, seconds_text, seconds_unit, share_text
-from planner.report.names import degrees_text, operation_text, plan_name, sharding_text
+from planner.report.names import degrees_text, exposed_times, operation_text, plan_name, sharding_text
 
 ENGINE_NAMES = {"deepspeed": "DeepSpeed", "fsdp": "FSDP2"}
 
@@ -122,19 +122,9 @@ def _time(plan: Plan) -> RenderableType:
 
 def _causes(plan: Plan) -> list[tuple[str, float, str]]:
     """What a step's time goes to, in order: compute, then the communication that it does not hide."""
-    predicted = plan.predicted
-    rows = [("compute", predicted.compute_s, "green")]
-    exposed = predicted.exposed
-    if exposed is None:
-        return [*rows, ("exposed communication", predicted.exposed_communication_s, "red")]
-    rows += [
-        ("exposed in forward", exposed.forward_s, "cyan"),
-        ("exposed in backward", exposed.backward_s, "blue"),
-        ("gradients at the boundary", exposed.boundary_s, "magenta"),
-        ("parameters after update", exposed.update_s, "yellow"),
-        ("control", exposed.control_s, "red"),
-    ]
-    return [row for row in rows if row[1] > 0]
+    terms = [("compute", plan.predicted.compute_s), *exposed_times(plan.predicted)]
+    styles = ("green", "cyan", "blue", "magenta", "yellow", "red")
+    return [(name, seconds, style) for (name, seconds), style in zip(terms, styles, strict=False) if seconds > 0]
 
 
 def _memory(plan: Plan) -> RenderableType:

@@ -32,7 +32,7 @@ def test_what_is_slower_lost_by_its_largest_cause():
     comparison = compare(PLAN, other(step_s=0.3, exposed_communication_s=0.15, exposed=exposed))
     assert comparison.reason == "time"
     assert "50.0% slower" in comparison.verdict
-    assert "90.00 ms, is communication exposed in backward" in comparison.verdict
+    assert "90.00 ms, is exposed in backward" in comparison.verdict
 
 
 def test_what_another_engine_would_run_lost_by_the_engine():

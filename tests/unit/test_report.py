@@ -11,14 +11,17 @@ from rich.console import Console, RenderableType
 from sample_plan import GIB, PLAN, PROFILE, alternative, strategy
 
 from planner.compare import compare
+from planner.explanation import Explanation, Line, Section
 from planner.plan import ExposedTime, Infeasible
 from planner.report.bar import Bar
-from planner.report.explanation import comparison_page
+from planner.report.explanation import comparison_page, explanation_page
 from planner.report.figures import bytes_text, count_text, difference_text, plural, seconds_text, share_text
 from planner.report.machines import machines_table, profile_page
 from planner.report.names import sharding_text, system_name
 from planner.report.plan import plan_summary
+from planner.report.run import run_page
 from planner.report.sweep import sweep_table
+from planner.run_report import RunReport, RunStep, predicted_figures
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 WIDTHS = (80, 100)
@@ -61,12 +64,39 @@ def zero_3():
     return PLAN.model_copy(update={"strategies": (strategy(32, 32, 32),), "predicted": predicted})
 
 
+EXPLANATION = Explanation(
+    sections=(
+        Section(
+            title="Model states of a rank",
+            lines=(
+                Line(
+                    name="optimizer states",
+                    formula="k × ⌈P / o⌉",
+                    substituted="12 × ⌈1,073,741,824 / 32⌉ = 402,653,184 bytes",
+                    value=402_653_184,
+                    unit="bytes",
+                ),
+                Line(name="left of the budget", value=52 * GIB, unit="bytes"),
+            ),
+        ),
+        Section(
+            title="Time of an optimizer step",
+            lines=(
+                Line(name="compute", value=0.15, unit="s"),
+                Line(name="throughput", formula="samples / step", value=655_360, unit="tokens/s"),
+                Line(name="MFU", substituted="1 / 2", value=0.5, unit=""),
+            ),
+        ),
+    )
+)
+
 PAGES = {
     "plan": lambda: plan_summary(PLAN),
     "plan_verbose": lambda: plan_summary(PLAN, verbose=True),
     "plan_over_budget": lambda: plan_summary(over_budget()),
     "sweep": lambda: sweep_table((infeasible(), PLAN)),
     "why_not": lambda: comparison_page(compare(PLAN, zero_3())),
+    "explanation": lambda: explanation_page(EXPLANATION),
     "machines": lambda: machines_table([PROFILE, PROFILE]),
     "profile": lambda: profile_page(PROFILE),
 }
@@ -95,6 +125,20 @@ def test_pages_stay_within_their_width_and_carry_no_colour_to_a_file(name, width
 def test_bars_are_printable_in_ascii():
     lines = lines_of(Bar(1, 3, 4, track=True), 8, encoding="ascii")
     assert lines == ["  ####.."]
+
+
+def test_a_run_shows_what_was_measured_beside_what_was_predicted():
+    predicted = predicted_figures(PLAN.predicted)
+    memory = predicted.memory.model_copy(update={"peak_bytes": 27 * GIB})
+    measured = predicted.model_copy(update={"step_s": 0.25, "memory": memory, "traffic": predicted.traffic[:1]})
+    steps = (RunStep(loss=9.5, seconds=0.3), RunStep(loss=float("nan"), seconds=0.25))
+    report = RunReport(steps=steps, measured=measured, predicted=predicted)
+    rows = {line.strip().split("  ")[0]: line.split() for line in lines_of(run_page(report), 80)}
+    assert rows["step time"][-5:] == ["200.0", "ms", "250.0", "ms", "+25.0%"]
+    assert rows["peak memory"][-5:] == ["26.00", "GiB", "27.00", "GiB", "+3.8%"]
+    assert rows["memory at rest"][-1] == rows["all-gather over 32"][-1] == "exact"
+    assert rows["all-reduce over 32"][-3:] == ["0", "B", "-100.0%"]
+    assert "not finite" in "\n".join(lines_of(run_page(report), 80))
 
 
 @pytest.mark.parametrize("width", range(1, 40, 3))
