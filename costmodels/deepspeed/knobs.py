@@ -94,7 +94,7 @@ def choose_knobs(workload: Workload, assignment: Assignment, shape: StepShape) -
     bucket = max(2, min(REDUCE_BUCKET_ELEMENTS, workload.num_trainable_params + workload.num_trainable_params % 2))
     knobs = Knobs(
         stage=stage,
-        overlap_comm=shape.device == "cuda",
+        overlap_comm=stage > 0 and shape.device == "cuda",
         reduce_bucket_size=bucket,
         allgather_bucket_size=bucket,
         sub_group_size=SUB_GROUP_ELEMENTS,

@@ -20,7 +20,6 @@ from traffic_models import MODELS
 from runtime.recompute import recompute
 from runtime.record_traffic import RecordTraffic
 
-
 LINEAR = torch.nn.functional.linear
 
 
