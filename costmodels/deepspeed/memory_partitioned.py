@@ -58,6 +58,15 @@ class Partitioned:
         return self.sizes.width_bytes * max(held, default=0)
 
     @property
+    def is_kept_beside_flat(self) -> bool:
+        """Whether what is kept is allocated before the first bucket's flat copy is given up.
+
+        Under gloo the thread that reduced holds the copy on, often until the next allocation of a busy host: the
+        worst of several ranks and steps is counted. NCCL's copies are given up in the order of the stream.
+        """
+        return self.is_compact or self.sizes.shape.device == "cpu"
+
+    @property
     def bucket_bytes(self) -> int:
         """Bytes of the buckets that stay allocated while gradients are gathered into them."""
         return self.sizes.width_bytes * self.sizes.num_buckets * self.sizes.knobs.reduce_bucket_size
@@ -111,8 +120,8 @@ def _kept_before_bytes(part: Partitioned) -> int:
 def _reducing(part: Partitioned, kept_before_bytes: int) -> tuple[Components, ...]:
     """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile.
 
-    What is kept is allocated when the first bucket has been reduced, after the bucket's flat copy is given up; under
-    gloo a busy host gives it up a little later.
+    What is kept is allocated when the first bucket has been reduced, beside the bucket's flat copy where that is given
+    up late.
     """
     sizes = part.sizes
     flushed = part.flushes(index for completed in sizes.completed for index in completed)
@@ -126,7 +135,7 @@ def _reducing(part: Partitioned, kept_before_bytes: int) -> tuple[Components, ..
         bucket_bytes = part.bucket_bytes if number in sizes.bucket_segments else 0
         moments = [Components(gradients=kept_bytes + arriving_bytes, buffers=bucket_bytes)]
         for bucket in sent:
-            before_bytes = part.kept_bytes if part.is_compact else kept_bytes
+            before_bytes = part.kept_bytes if part.is_kept_beside_flat else kept_bytes
             flat_bytes = part.flattened_bytes(bucket)
             moments.append(Components(gradients=before_bytes + arriving_bytes, buffers=bucket_bytes + flat_bytes))
             kept_bytes = part.kept_bytes
@@ -173,7 +182,7 @@ def _last_reduction(part: Partitioned) -> Components:
         return _reduction_of_all(part)
     flushed = part.flushes(index for completed in sizes.completed for index in completed)
     last_bytes = part.flattened_bytes(flushed[-1]) if flushed else 0
-    kept_bytes = part.kept_bytes if part.is_compact or len(flushed) > 1 else 0
+    kept_bytes = part.kept_bytes if part.is_kept_beside_flat or len(flushed) > 1 else 0
     return Components(
         gradients=(_kept_before_bytes(part) if sizes.knobs.stage == 2 else 0) + kept_bytes,
         buffers=part.bucket_bytes + last_bytes,
@@ -184,7 +193,7 @@ def _reduction_of_all(part: Partitioned) -> Components:
     """The worst bucket of stage 1's reduction: gradients move into the bucket, and from there into what is kept."""
     sizes = part.sizes
     left_bytes = sizes.width_bytes * sum(sizes.trainable)
-    kept_bytes = 0
+    kept_bytes = part.kept_bytes if part.is_kept_beside_flat else 0
     worst = Components()
     for bucket in part.flushes(part.flat.begin):
         filled = sum(sizes.elements[index] for index in bucket)

@@ -182,14 +182,20 @@ def test_stage_2_keeps_whole_the_gradients_that_touch_its_partition():
 
 def test_stage_2_flattens_a_bucket_when_the_next_gradient_does_not_fit():
     many = hand_workload((8,) * 25, (0,) * 25)
-    during = engine(2, workload=many, reduce_bucket_size=100).during_segment
+    during = engine(2, workload=many, reduce_bucket_size=100, device="cuda").during_segment
     # Twelve fit. The thirteenth waits while they are reduced; then the 7 that touch the fullest partition are kept.
     assert during[25 + 12] == Components(gradients=4 * 8, buffers=4 * 100 + 4 * 96)
     assert during[25 + 13] == Components(gradients=4 * 8 + 4 * 56, buffers=4 * 100)
 
 
+def test_gloo_gives_the_flat_copy_up_after_what_is_kept_is_allocated():
+    many = hand_workload((8,) * 25, (0,) * 25)
+    during = engine(2, workload=many, reduce_bucket_size=100, device="cpu").during_segment
+    assert during[25 + 12] == Components(gradients=4 * 8 + 4 * 56, buffers=4 * 100 + 4 * 96)
+
+
 def test_overlap_doubles_the_bucket_of_stage_2_but_not_of_stage_3():
-    assert engine(2, overlap_comm=True).during_segment[5].buffers == 2 * 4 * 50
+    assert engine(2, overlap_comm=True, device="cuda").during_segment[5].buffers == 2 * 4 * 50
     assert engine(3, overlap_comm=True).at_rest.buffers == 4 * 50
 
 
