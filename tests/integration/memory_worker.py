@@ -1,0 +1,59 @@
+"""Trains cases on real DeepSpeed and writes what each rank measured: `torchrun memory_worker.py CASES.json OUT`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.utils import groups
+
+from runtime.load_model import build
+from runtime.recompute import recompute
+from runtime.record_memory import MemoryRecorder
+
+
+def run(case: dict[str, Any]) -> dict[str, int]:
+    config = case["config"]
+    stage_3 = config["zero_optimization"]["stage"] == 3
+    with MemoryRecorder(torch.device("cpu")) as memory:
+        torch.manual_seed(0)
+        with deepspeed.zero.Init(config_dict_or_path=config) if stage_3 else contextlib.nullcontext():
+            micro_batch_size = config["train_micro_batch_size_per_gpu"]
+            model, batch = build(case["spec"], "file", case["arguments"], micro_batch_size, case["sequence_length"])
+        recompute(model, case["recompute"])
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+        memory.built()
+        for _ in range(3):
+            for _ in range(config["gradient_accumulation_steps"]):
+                engine.backward(engine(**batch))
+                engine.step()
+            memory.step_ended()
+        # Freed within the recording: what is freed outside of it would be counted in the next case.
+        engine.destroy()
+        del engine, model, batch
+        gc.collect()
+    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # hpZ's group is made once per process
+    return asdict(memory.use())
+
+
+def main() -> None:
+    deepspeed.init_distributed(dist_backend="gloo")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    results = [run(case) for case in json.loads(Path(sys.argv[1]).read_text())]
+    Path(f"{sys.argv[2]}.{dist.get_rank()}").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
