@@ -16,9 +16,10 @@ import typer
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import LOCAL_NAME, load, shipped_names, user_profile_path
+from planner.emit import check_replaceable, emit, plan_json
 from planner.errors import InputError, RunError, ShardplanError
 from planner.options import Counts, Degrees, Folder, Force, Json, Nodes, Out, Verbose, parse_counts, parse_degrees
-from planner.planned_folder import planned_from, read_folder, refuse_existing
+from planner.planned_folder import planned_from, read_folder
 from planner.report.failure import failure_document, failure_text
 from planner.report.screen import Screen, json_text
 from planner.request import Request, takes_request
@@ -55,7 +56,7 @@ def plan(
     """Choose the fastest partition of parameters, gradients and optimizer states that fits."""
     screen = Screen(as_json)
     if out is not None:
-        refuse_existing(out, force=force)
+        check_replaceable(out, force)
     from planner.pipeline import plan as choose
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
@@ -88,7 +89,7 @@ def estimate(
     screen = Screen(as_json)
     _one_strategy(degrees, secondary_degree, ds_config)
     if out is not None:
-        refuse_existing(out, force=force)
+        check_replaceable(out, force)
     from planner.pipeline import estimate as evaluate
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
@@ -304,7 +305,6 @@ def _deliver(
     verbose: bool,
 ) -> None:
     """Writes the folder that was asked for, then prints the plan."""
-    from planner.emit import emit, plan_json
     from planner.report.plan import plan_summary, written_to
 
     if out is not None:

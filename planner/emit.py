@@ -37,9 +37,8 @@ def emit(plan: Plan, folder: Path, force: bool = False, extra_files: Mapping[str
         raise InputError(
             f"a plan for the engine {plan.engine} cannot be emitted yet; plan with --engine deepspeed, which can"
         )
+    check_replaceable(folder, force)
     folder = folder.resolve()
-    if folder.exists():
-        _check_replaceable(folder, force)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = folder.parent / f".{folder.name}.{secrets.token_hex(4)}"
@@ -57,7 +56,15 @@ def plan_json(plan: Plan) -> str:
     return plan.model_dump_json(indent=2) + "\n"
 
 
-def _check_replaceable(folder: Path, force: bool) -> None:
+def check_replaceable(folder: Path, force: bool) -> None:
+    """Returns if a plan may be written to `folder`: what `emit` would refuse can be refused before the work.
+
+    Raises:
+        InputError: There is something that `force` does not allow to replace.
+    """
+    folder = folder.resolve()
+    if not folder.exists():
+        return
     if not folder.is_dir():
         raise InputError(f"{folder} is a file, and a plan needs a folder; choose another --out")
     if not force:

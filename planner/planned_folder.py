@@ -54,18 +54,6 @@ def planned_from(graph: ModelGraph, profile: HardwareProfile) -> Mapping[str, st
     }
 
 
-def refuse_existing(folder: Path, *, force: bool) -> None:
-    """Refuses an existing folder before the work whose result would be refused after it.
-
-    Raises:
-        InputError: there is something at `folder`, and `force` is not given.
-    """
-    if not force and (folder.exists() or folder.is_symlink()):
-        raise InputError(
-            f"{folder} exists already and is left as it is; choose another --out, or replace it by --force"
-        )
-
-
 def read_folder(folder: Path) -> PlannedFolder:
     """Returns the plan in a folder, with what it was planned from.
 

@@ -14,8 +14,9 @@ from planner.report.figures import bytes_text, bytes_unit, difference_text, seco
 
 TOTALS = ("step", "peak")
 LEGEND = (
-    "P: parameters; p, s, g, o: degrees; c_p, c_g, k: bytes per parameter of P, G and OS; M: micro-batches. Of a message: "
-    "B: bytes; u: units of the level that its group spans; q: groups at once; r: ranks of a group in one unit; n: ranks."
+    "P: parameters; p, s, g, o: degrees; c_p, c_g, k: bytes per parameter of P, G and OS; M: micro-batches. "
+    "Of a message: B: bytes; n: ranks of its group; r: of them in one unit of the level; u: units that it spans; "
+    "q: groups that share a unit's links."
 )
 _NAME_WIDTH, _VALUE_WIDTH = 20, 10
 

@@ -206,13 +206,23 @@ def test_an_existing_folder_is_refused_before_any_work_and_left_as_it_is(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_force_replaces_a_folder(graph, tmp_path, capsys):
+def test_force_replaces_an_older_plan(graph, tmp_path, capsys):
     out_folder = tmp_path / "out"
     out_folder.mkdir()
-    (out_folder / "old").write_text("old")
+    for name in ("plan.json", "old"):
+        (out_folder / name).write_text("old")
     code, _, _ = answered(capsys, "plan", graph, *JOB, "--out", out_folder, "--force")
     assert code == 0
     assert not (out_folder / "old").exists()
+    assert json.loads((out_folder / "plan.json").read_text())
+
+
+def test_force_does_not_replace_what_is_no_plan(tmp_path, capsys):
+    (tmp_path / "kept").write_text("mine")
+    code, _, err = answered(capsys, "plan", "no-such-model", *JOB, "--out", tmp_path, "--force")
+    assert code == 2
+    assert "other things than a plan" in err
+    assert (tmp_path / "kept").read_text() == "mine"
 
 
 def test_the_summary_says_what_to_type_next(graph, tmp_path, capsys):
