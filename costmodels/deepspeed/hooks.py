@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from costmodels.engine import Assignment
+from costmodels.strategy import Strategy
 from costmodels.workload import ModuleCall, Phase, Workload
 
 
@@ -53,6 +55,12 @@ def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
     Assumes what `runtime.recompute` does: the forward of a recomputed module is wrapped beneath its own hooks, and
     runs again right after the module's own fetch for backward, before any child's.
     """
+    # Degrees do not matter here, so that all strategies share what is worked out once.
+    return _hooks(workload, tuple(Strategy(1, 1, 1, 1, strategy.recompute) for strategy in assignment))
+
+
+@lru_cache(maxsize=32)
+def _hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
     timeline = tuple(
         replace(moment, call=ModuleCall(moment.call.module, _as_numbered(workload, moment.call)))
         for moment in _timeline(workload, assignment)
@@ -61,6 +69,7 @@ def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
     return forward + tuple(_backward(timeline))
 
 
+@lru_cache(maxsize=8)
 def backward_calls(workload: Workload) -> tuple[tuple[bool, ModuleCall, int], ...]:
     """Returns (is_start, call, segment) of the calls whose gradients backward computes, in backward's order."""
     timeline = _timeline(workload, ())

@@ -6,6 +6,7 @@ Sizes are in elements.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from costmodels.deepspeed.hooks import backward_calls
@@ -17,6 +18,7 @@ ENGINE_BUCKET_ELEMENTS = 500_000_000
 """Stage 0's bucket; no setting changes it. Source: MEMORY_OPT_ALLREDUCE_SIZE, deepspeed/runtime/engine.py, 0.19.8."""
 
 
+@lru_cache(maxsize=16)
 def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
     """Returns the trainable parameters in the order in which backward completes their gradients.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 
 from costmodels.deepspeed.gather import Gather, gathers, persistent_parameters
 from costmodels.deepspeed.hooks import hooks
@@ -42,14 +43,14 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs:
     if shape.world_size == 1 or workload.num_trainable_params == 0:
         return ()
     if knobs.stage == 0:
-        sent = _unsharded(workload, shape)
+        sent = Counter(_unsharded(workload, shape))
     elif knobs.stage < 3:
-        sent = _flat(workload, shape, knobs)
+        sent = Counter(_flat(workload, shape, knobs))
     else:
         sent = _partitioned(workload, assignment, shape, knobs)
     return tuple(
         Message(operation, degree_from, degree_to, size, count, cause)
-        for (operation, degree_from, degree_to, size, cause), count in sorted(Counter(sent).items())
+        for (operation, degree_from, degree_to, size, cause), count in sorted(sent.items())
     )
 
 
@@ -89,20 +90,24 @@ def _checks_overflow(shape: StepShape, knobs: Knobs) -> bool:
     return shape.precision == "fp16" or (shape.precision == "bf16" and knobs.check_grad_overflow)
 
 
-def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
+def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> Counter[_Sent]:
     """Stage 3: every parameter is padded to a multiple of N and gathered with what its module or prefetch joins."""
     world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
     padded = [-(-parameter.num_elements // world) * world for parameter in workload.parameters]
-    for micro_batch in gathers(workload, hooks(workload, assignment), knobs, shape.num_micro_batches):
+    sent: Counter[_Sent] = Counter()
+    # Equal micro-batches are one object, and are counted together: M can be in the hundreds.
+    for _, equal in groupby(gathers(workload, hooks(workload, assignment), knobs, shape.num_micro_batches), key=id):
+        micro_batch, *others = equal
         for gather in micro_batch.gathers:
-            yield _gathered(gather, padded, world, width, workload, knobs)
-        yield from _reduced(workload, padded, world, width, knobs)
+            sent[_gathered(gather, padded, world, width, workload, knobs)] += 1 + len(others)
+    for reduced in _reduced(workload, padded, world, width, knobs):
+        sent[reduced] += shape.num_micro_batches
     if shape.precision == "fp16":
-        yield "all_reduce", 1, world, _FLAG_BYTES, "control"
-    for _ in range(_num_sub_groups(workload, padded, world, knobs)):
-        yield "all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control"
+        sent["all_reduce", 1, world, _FLAG_BYTES, "control"] += 1
+    sent["all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control"] += _num_sub_groups(workload, padded, world, knobs)
     for parameter in persistent_parameters(workload, knobs):
-        yield "all_gather", 1, world, padded[parameter] * width, "update"
+        sent["all_gather", 1, world, padded[parameter] * width, "update"] += 1
+    return sent
 
 
 def _gathered(gather: Gather, padded: list[int], world: int, width: int, workload: Workload, knobs: Knobs) -> _Sent:
