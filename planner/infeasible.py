@@ -153,7 +153,7 @@ def _nodes_text(asked: Setting, num_nodes: int) -> str:
 def _offload(asked: Setting) -> str:
     """Returns what offload would move; this version cannot plan it, so nothing is promised."""
     widths = state_widths(asked.job.precision, asked.job.optimizer)
-    states_bytes = (widths.master + widths.optimizer) * asked.workload.num_trainable_params
+    states_bytes = widths.optimizer * asked.workload.num_trainable_params
     node_bytes = states_bytes * asked.machine.ranks_per_node // asked.machine.world_size
     return (
         f"optimizer states in host memory would need {_gib(node_bytes)} on each node, which has "

@@ -1,0 +1,204 @@
+"""What plan, estimate and sweep promise, on models written by hand and shipped machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from transformer_graph import LLAMA_70B, QWEN_72B, SMALL, transformer_graph
+
+from hw_profiles.load import load
+from planner import Infeasible, Job, Plan, estimate, plan, sweep
+from planner.errors import DoesNotFit, InputError
+
+GIB = 2**30
+TINY = transformer_graph(replace(SMALL, num_layers=3))
+FOUR_NODES = load("dgx-a100-80gb", 4)
+JOB = Job(global_batch_size=256)
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return plan(TINY, FOUR_NODES, JOB)
+
+
+def without_clock(answer: Plan) -> str:
+    return answer.model_copy(update={"solver": answer.solver.model_copy(update={"wall_s": 0.0})}).model_dump_json()
+
+
+def test_a_plan_is_proved_and_fits(planned: Plan) -> None:
+    memory = planned.predicted.memory
+    assert planned.solver.status == "OPTIMAL"
+    assert planned.solver.gap == 0
+    assert planned.solver.objective_s == planned.predicted.step_s
+    assert 0 < memory.at_rest_bytes <= memory.peak_bytes <= memory.budget_bytes
+    components = sum(amount for _, amount in memory.components)
+    assert components == memory.peak_bytes
+    job = planned.job
+    assert job.micro_batch_size * job.num_micro_batches * planned.hardware.world_size == 256
+
+
+def test_two_runs_give_the_same_bytes(planned: Plan) -> None:
+    assert without_clock(plan(TINY, FOUR_NODES, JOB)) == without_clock(planned)
+
+
+def test_exposed_time_and_traffic_add_up_to_the_step(planned: Plan) -> None:
+    predicted = planned.predicted
+    assert predicted.exposed is not None
+    exposed_s = sum(seconds for _, seconds in predicted.exposed)
+    assert predicted.step_s == pytest.approx(predicted.compute_s + predicted.exposed_communication_s, abs=1e-9)
+    assert exposed_s == pytest.approx(predicted.exposed_communication_s, abs=1e-9)
+    assert sum(row.exposed_s for row in predicted.traffic) == pytest.approx(exposed_s, abs=1e-9)
+    tokens = 256 * SMALL.sequence_length
+    assert predicted.tokens_per_s == pytest.approx(tokens / predicted.step_s)
+
+
+def test_no_alternative_that_this_version_runs_is_faster(planned: Plan) -> None:
+    chosen, *others = planned.alternatives
+    assert chosen.verdict == "chosen"
+    assert chosen.step_s == planned.predicted.step_s
+    assert {other.name for other in others} >= {"DDP", "ZeRO-1"} - {chosen.name}
+    for other in others:
+        fits = other.peak_bytes <= planned.predicted.memory.budget_bytes
+        if other.engine == "deepspeed" and fits:
+            assert other.step_s >= chosen.step_s
+            assert "slower" in other.verdict
+
+
+def test_an_estimate_of_the_choice_is_the_plan(planned: Plan) -> None:
+    first = planned.strategies[0]
+    degrees = (first.param_degree, first.grad_degree, first.optim_degree)
+    again = estimate(TINY, FOUR_NODES, JOB, degrees, secondary_degree=first.secondary_degree)
+    assert again.solver.status == "FIXED"
+    assert (again.strategies, again.predicted, again.ds_config) == (
+        planned.strategies,
+        planned.predicted,
+        planned.ds_config,
+    )
+
+
+def test_an_estimate_beyond_deepspeeds_words_is_the_ideal_schedules() -> None:
+    answer = estimate(TINY, FOUR_NODES, JOB, (1, 1, 8))
+    assert (answer.engine, answer.native_deepspeed, answer.ds_config) == ("fsdp", False, {})
+    assert {strategy.optim_degree for strategy in answer.strategies} == {8}
+
+
+def test_an_estimate_that_does_not_fit_still_answers() -> None:
+    answer = estimate(TINY, FOUR_NODES, Job(global_batch_size=256, memory_budget_bytes=2**20), (1, 1, 1))
+    assert answer.predicted.memory.peak_bytes > 2**20
+    assert any("does not fit" in warning for warning in answer.warnings)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "secondary_degree", "reason"),
+    [
+        ((3, 5, 7), None, "3 does not divide 32"),
+        ((1, 8, 4), None, "grad degree 8 does not divide the optim degree 4"),
+        ((8, 8, 8), 3, "secondary degree 3"),
+    ],
+)
+def test_degrees_outside_the_space_are_refused(
+    degrees: tuple[int, int, int], secondary_degree: int | None, reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        estimate(TINY, FOUR_NODES, JOB, degrees, secondary_degree)
+
+
+def test_an_engine_that_cannot_run_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="fsdp engine cannot run plans yet"):
+        plan(TINY, FOUR_NODES, Job(global_batch_size=256, engine="fsdp"))
+    with pytest.raises(InputError, match="DeepSpeed has no stage with degrees"):
+        estimate(TINY, FOUR_NODES, Job(global_batch_size=256, engine="deepspeed"), (1, 1, 8))
+
+
+def test_unknown_hardware_lists_what_there_is() -> None:
+    with pytest.raises(InputError, match="dgx-a100-80gb"):
+        plan(TINY, "no-such-machine", JOB)
+
+
+def test_a_precision_that_the_device_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="bf16"):
+        plan(TINY, load("dgx2-v100-32gb", 1), Job(global_batch_size=16))
+
+
+# A cluster lost one of its GPUs: 256 samples are no multiple of 2 x 7.
+def test_a_batch_that_does_not_divide_names_the_nearest_ones() -> None:
+    with pytest.raises(InputError, match=r"33 = b x M x 32 has no whole M .*use --global-batch-size 32 or 64"):
+        plan(TINY, FOUR_NODES, Job(global_batch_size=33))
+    with pytest.raises(InputError, match=r"256 = 3 x M x 32.*a micro-batch that divides 256 / 32 = 8: 1, 2, 4, 8"):
+        plan(TINY, FOUR_NODES, Job(global_batch_size=256, micro_batch_size=3))
+
+
+def test_a_batch_smaller_than_the_world_names_the_smallest_legal_one() -> None:
+    with pytest.raises(InputError, match=r"1 = b x M x 32 has no whole M .*use --global-batch-size 32$"):
+        plan(TINY, FOUR_NODES, Job(global_batch_size=1))
+
+
+# 72B parameters on one node of 8 x 40 GB: about 18 bytes x parameters / 8 = 152 GiB.
+def test_72b_on_one_node_is_refused_with_the_number_of_nodes_that_would_do() -> None:
+    graph = transformer_graph(QWEN_72B)
+    with pytest.raises(DoesNotFit) as caught:
+        plan(graph, load("p4d-a100-40gb", 1), Job(global_batch_size=40))
+    found = caught.value.infeasible
+    states_bytes = 18 * graph.workload.num_params / 8
+    assert found.needed_bytes == pytest.approx(states_bytes, rel=0.10)
+    assert found.available_bytes < 40 * GIB
+    assert f"needs {found.needed_bytes / GIB:.1f} GiB per rank" in str(caught.value)
+    assert f"{found.available_bytes / GIB:.1f} GiB are available" in str(caught.value)
+    (nodes,) = (text for text in found.suggestions if text.startswith("--nodes"))
+    num_nodes = int(nodes.split(":")[0].removeprefix("--nodes "))
+    sizes = [8 * (num_nodes - 1), 8 * num_nodes]
+    one_each = [Job(global_batch_size=size, micro_batch_size=1) for size in sizes]
+    fewer, enough = (sweep(graph, "p4d-a100-40gb", job, [size])[0] for job, size in zip(one_each, sizes, strict=True))
+    assert isinstance(fewer, Infeasible)
+    assert isinstance(enough, Plan)
+
+
+# 70B parameters on 24 x 40 GB: 16 bytes x parameters / 24 = 42.8 GiB of states alone.
+def test_70b_on_24_gpus_says_what_host_memory_would_have_to_hold() -> None:
+    graph = transformer_graph(LLAMA_70B)
+    with pytest.raises(DoesNotFit) as caught:
+        plan(graph, load("p4d-a100-40gb", 3), Job(global_batch_size=24))
+    found = caught.value.infeasible
+    assert found.needed_bytes > 16 * graph.workload.num_params / 24
+    host_gib = 12 * graph.workload.num_params / 3 / GIB
+    assert any(f"host memory would need {host_gib:,.1f} GiB on each node" in text for text in found.suggestions)
+
+
+def test_a_suggestion_to_recompute_or_shrink_the_micro_batch_is_true() -> None:
+    tight = Job(global_batch_size=256, micro_batch_size=8, recompute="none", memory_budget_bytes=50 * 2**20)
+    roomy = estimate(TINY, FOUR_NODES, tight, (32, 32, 32)).predicted.memory.peak_bytes
+    small = estimate(TINY, FOUR_NODES, Job(global_batch_size=256, micro_batch_size=1), (32, 32, 32))
+    assert small.predicted.memory.peak_bytes < roomy
+    between = (small.predicted.memory.peak_bytes + roomy) // 2
+    with pytest.raises(DoesNotFit) as caught:
+        plan(TINY, FOUR_NODES, tight.model_copy(update={"memory_budget_bytes": between}))
+    assert any(text.startswith("--micro-batch-size 1") for text in caught.value.infeasible.suggestions)
+    plan(TINY, FOUR_NODES, tight.model_copy(update={"memory_budget_bytes": between, "micro_batch_size": 1}))
+
+
+def test_a_sweep_answers_for_every_size_as_plan_does(planned: Plan) -> None:
+    budget = planned.predicted.memory.peak_bytes
+    job = Job(global_batch_size=256, memory_budget_bytes=budget)
+    answers = sweep(TINY, FOUR_NODES, job, [4, 8, 32])
+    assert [a.world_size if isinstance(a, Infeasible) else a.hardware.world_size for a in answers] == [4, 8, 32]
+    last = answers[-1]
+    assert isinstance(last, Plan)
+    assert last.predicted.step_s == planned.predicted.step_s
+
+
+def test_a_sweep_refuses_sizes_that_are_no_whole_nodes() -> None:
+    with pytest.raises(InputError, match="12 ranks are no whole nodes of 8"):
+        sweep(TINY, FOUR_NODES, JOB, [8, 12])
+
+
+def test_one_rank_is_a_plan() -> None:
+    answer = sweep(TINY, FOUR_NODES, Job(global_batch_size=4), [1])[0]
+    assert isinstance(answer, Plan)
+    assert [s.param_degree for s in answer.strategies] == [1] * len(answer.strategies)
+    assert answer.predicted.exposed_communication_s == 0
+
+
+def test_a_job_that_asks_for_another_precision_than_traced_is_refused() -> None:
+    with pytest.raises(InputError, match="traced with precision bf16"):
+        plan(TINY, FOUR_NODES, Job(global_batch_size=256, precision="fp32"))
