@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from costmodels.deepspeed.engine import DEEPSPEED
+from typing import Any
+
+from costmodels.deepspeed.engine import DEEPSPEED, DeepSpeed
 from costmodels.degrees import why_illegal
 from costmodels.engine import Engine
 from costmodels.fsdp import FSDP
@@ -12,13 +14,19 @@ from planner.candidate import Candidate
 from planner.compete import best, candidate, table_of
 from planner.ds_config import ds_config
 from planner.errors import InputError
+from planner.given_config import GivenConfig
 from planner.plan import Plan, SolverReport
 from planner.setting import Setting
 from planner.systems import name_of, systems
 
 
-def fixed_plan(asked: Setting, strategy: Strategy) -> Plan:
+def fixed_plan(asked: Setting, strategy: Strategy, given: GivenConfig | None = None) -> Plan:
     """Returns the plan of a given strategy; a warning says so where it does not fit.
+
+    Args:
+        asked: Model, machine and job.
+        strategy: The same for all classes of blocks.
+        given: A user's DeepSpeed configuration, whose settings count; None: whichever engine has the strategy.
 
     Raises:
         InputError: Degrees that are no point of the machine's search space, or that the asked engine does not have.
@@ -26,33 +34,44 @@ def fixed_plan(asked: Setting, strategy: Strategy) -> Plan:
     reason = why_illegal(strategy, asked.machine.level_sizes)
     if reason is not None:
         raise InputError(reason)
-    engine = _engine(asked, strategy)
+    engine = _engine(asked, strategy) if given is None else _given_engine(asked, strategy, given)
     table = table_of(asked, engine, (strategy,))
     solution = best(table)
     name = name_of(strategy, systems(asked.machine.level_sizes, asked.machine.ranks_per_node))
     chosen = candidate(asked, engine, name, table, solution)
-    return assemble(asked, chosen, _report(chosen, solution.wall_s, table.num_strategies), (), _config(asked, chosen))
+    report = _report(chosen, solution.wall_s, table.num_strategies)
+    warnings = () if given is None else given.warnings
+    return assemble(asked, chosen, report, (), _config(asked, engine, chosen), warnings)
 
 
 def _engine(asked: Setting, strategy: Strategy) -> Engine:
-    if asked.job.engine == "fsdp":
-        return FSDP
     assignment = (strategy,) * asked.workload.num_classes
     refusal = DEEPSPEED.refusal(asked.workload, assignment, asked.shapes[0])
-    if refusal is None:
+    if refusal is None and asked.job.engine != "fsdp":
         return DEEPSPEED
     if asked.job.engine == "deepspeed":
-        raise InputError(refusal)
+        raise InputError(str(refusal))
     other = FSDP.refusal(asked.workload, assignment, asked.shapes[0])
     if other is not None:
-        raise InputError(f"no engine runs this strategy. DeepSpeed: {refusal}. fsdp: {other}")
+        raise InputError(f"no engine has this strategy. deepspeed: {refusal or 'not asked'}; fsdp: {other}")
     return FSDP
 
 
-def _config(asked: Setting, chosen: Candidate) -> dict[str, object]:
-    if chosen.engine != DEEPSPEED.name:
+def _given_engine(asked: Setting, strategy: Strategy, given: GivenConfig) -> Engine:
+    if asked.job.engine == "fsdp":
+        raise InputError("a DeepSpeed config runs on the engine deepspeed: leave --engine away")
+    engine = DeepSpeed(given.knobs)
+    refusal = engine.refusal(asked.workload, (strategy,) * asked.workload.num_classes, asked.shapes[0])
+    if refusal is not None:
+        raise InputError(refusal)
+    return engine
+
+
+def _config(asked: Setting, engine: Engine, chosen: Candidate) -> dict[str, Any]:
+    if not isinstance(engine, DeepSpeed):
         return {}
-    return ds_config(asked.workload, chosen.assignment, chosen.shape)
+    knobs = engine.knobs(asked.workload, chosen.assignment, chosen.shape)
+    return ds_config(asked.workload, chosen.assignment, chosen.shape, knobs)
 
 
 def _report(chosen: Candidate, wall_s: float, num_strategies: int) -> SolverReport:

@@ -13,12 +13,14 @@ from hw_profiles.errors import ProfileError
 from hw_profiles.load import load
 from hw_profiles.resize import resize
 from hw_profiles.schema import HardwareProfile
+from planner.agree import agree
 from planner.errors import DoesNotFit, InputError
 from planner.fixed import fixed_plan
 from planner.infeasible import message
 from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
 from planner.plan import Infeasible, Plan
+from planner.read_ds_config import read_ds_config
 from planner.search import search
 from planner.setting import setting
 
@@ -71,9 +73,13 @@ def estimate(
     if (degrees is None) == (ds_config is None):
         raise InputError("give either degrees (p, g, o) or a DeepSpeed config: the one strategy to estimate")
     profile = _profile(hardware)
+    if ds_config is not None:
+        given = read_ds_config(ds_config)
+        job = agree(job, given, profile.world_size)
+        asked = setting(_graph(model, profile, job), profile, job)
+        return fixed_plan(asked, given.strategy(profile.world_size, asked.workload.num_params), given)
     asked = setting(_graph(model, profile, job), profile, job)
-    if degrees is None:
-        raise InputError("a DeepSpeed config cannot be estimated yet; give its strategy by --degrees p,g,o")
+    assert degrees is not None
     param_degree, grad_degree, optim_degree = degrees
     secondary = param_degree if secondary_degree is None else secondary_degree
     return fixed_plan(asked, Strategy(param_degree, secondary, grad_degree, optim_degree))
