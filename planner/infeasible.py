@@ -121,7 +121,6 @@ def _larger(asked: Setting, num_nodes: int) -> Setting | None:
         update={
             "micro_batch_size": size,
             "global_batch_size": size * profile.world_size,
-            "memory_budget_bytes": asked.budget_bytes,
         }
     )
     try:
