@@ -266,6 +266,8 @@ def _model_class(config: Any) -> Any:
         modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     )
+    if getattr(config, "is_encoder_decoder", False):
+        mappings = mappings[::-1]
     named = [name for mapping in mappings for name in _names(mapping.get(config.model_type))]
     if not named:
         raise UsageError(f"the model type {config.model_type!r} has no language model; write a callable that builds it")

@@ -50,7 +50,7 @@ def explained(source: ModelSource, time_limit_s: float) -> Iterator[None]:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, ForeignDeviceError):
-        return f"it asks for the device {str(error)!r}"
+        return f"it asks for the device '{error}'"
     text = str(error).strip().split("\n")[0].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -65,7 +65,7 @@ def _place(error: BaseException) -> str:
 
 
 def _advice(error: BaseException) -> str:
-    if isinstance(error, ForeignDeviceError):
+    if isinstance(error, ForeignDeviceError) or "cuda" in str(error).lower():
         return "Models are traced on the CPU: leave the device to the launcher, and inside forward take it from inputs"
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         return "What runs depends on values that a trace has not: compute it from shapes or from integer inputs"

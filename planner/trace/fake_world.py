@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ def fake_world(fake_mode: FakeTensorMode, shadow: Shadow) -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(_without_onednn())
+        stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(_replaced(FakeTensorMode, "__deepcopy__", lambda mode, _: mode))
         stack.enter_context(_replaced(nn.Module, "to", _move_only_when_needed(nn.Module.to)))
         stack.enter_context(_replaced(torch.Tensor, "tolist", _tolist(torch.Tensor.tolist, shadow)))
@@ -71,6 +73,17 @@ def _without_onednn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Torch prints a traceback of its own for each operator that refuses its operands, before it raises."""
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

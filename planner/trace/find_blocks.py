@@ -55,7 +55,9 @@ class _Finder:
         for family in self._families(name):
             repetition = Repetition(name, module.is_list, family)
             deeper = [found for member in family for found in self.repetitions(member)]
-            if self._has_equals(family) or (module.is_list and not deeper and self._is_uniform(family)):
+            # A list that is never called is a loop's; one layer in it is no less a layer for being alone.
+            is_loop = module.is_list and name not in self._called
+            if self._has_equals(family) or (is_loop and not deeper and self._is_uniform(family)):
                 within |= dict.fromkeys(family, repetition)
         seen: set[tuple[str, ...]] = set()
         for child in module.children:

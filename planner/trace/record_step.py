@@ -49,7 +49,7 @@ def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
             phase = "backward"
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
-            raise StepError(recorder.module_in_progress(), phase, error) from error
+            raise StepError(recorder.module_of(error), phase, error) from error
     gradients = [p.grad for p in model.module.parameters() if p.grad is not None]
     recording = recorder.finish(loss, gradients)
     model.module.zero_grad()
@@ -59,7 +59,6 @@ def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
 @contextmanager
 def _without_collector() -> Iterator[None]:
     """Without it, memory is freed when its last reference goes: at the same operator in every run."""
-    gc.collect()
     gc.disable()
     try:
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import operator
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._names = names
         self._graph = fx.Graph()
-        self._calls = [Call("", 0)]
+        self._calls = [Call("", 0, "forward")]
         self._stack = [0]
         self._events: list[MemoryEvent] = []
         self._num_operators = 0
@@ -69,6 +70,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._last_call = 0
         self._nodes: dict[int, fx.Node] = {}
         self._warnings: list[str] = []
+        self._failure: BaseException | None = None
+        self._failed_in = ""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and torch's guard against it would cost a third of the time."""
+        return False
 
     def hold(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         """Gives a tensor of before the step its placeholder; its storage is not followed."""
@@ -78,9 +86,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor._trace_node = node  # type: ignore[attr-defined]
         self._storage_of[tensor.untyped_storage()._cdata] = UNTRACKED
 
-    def module_in_progress(self) -> str:
-        """Returns the name of the module whose forward runs, for messages about what failed there."""
-        return self._calls[self._stack[-1]].module
+    def module_of(self, error: BaseException) -> str:
+        """Returns the name of the innermost module whose forward the error left, or that runs now."""
+        return self._failed_in if error is self._failure else self._calls[self._stack[-1]].module
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -232,8 +240,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # A module that the model made on the fly counts as part of its caller; the root is call 0.
             self._stack.append(self._stack[-1])
             return
-        self._calls.append(Call(name, self._stack[-1]))
+        phase = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
+        self._calls.append(Call(name, self._stack[-1], phase))
         self._stack.append(len(self._calls) - 1)
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 - torch's signature
+        error = sys.exception()
+        if error is not None and error is not self._failure:
+            self._failure, self._failed_in = error, self._calls[self._stack[-1]].module
         self._stack.pop()

@@ -33,6 +33,8 @@ class Call(NamedTuple):
     """Its name in the model, "" for the root."""
     parent: int
     """Index of the call that it happened in; the first call, the root's, is its own parent."""
+    phase: str
+    """"forward", or "backward" when a checkpoint of the model's own called it again."""
 
 
 class MemoryEvent(NamedTuple):

@@ -158,7 +158,8 @@ def _calls(
                 call = recording.calls[call].parent
     following = max((index for (phase, _), index in begins.items() if phase == "forward"), default=0)
     for call in reversed(range(len(recording.calls) if begins else 0)):
-        following = begins.setdefault(("forward", call), following)
+        if recording.calls[call].phase == "forward":
+            following = begins.setdefault(("forward", call), following)
     calls: list[list[ModuleCall]] = [[] for _ in stretches]
     for (_, call), index in sorted(begins.items(), key=lambda item: (item[1], item[0][1])):
         calls[segment_of[index]].append(ModuleCall(recording.calls[call].module, parameters[call]))
@@ -170,7 +171,7 @@ def _parameters_of_calls(facts: ModelFacts, recording: Recording) -> list[tuple[
     index_of = {parameter.name: index for index, parameter in enumerate(facts.parameters)}
     found = [dict.fromkeys(facts.modules[call.module].parameters) for call in recording.calls]
     for node in recording.graph.nodes:
-        if node.op != "call_function" or node.meta.get("phase") != "forward":
+        if node.op != "call_function" or node.meta.get("phase") != recording.calls[node.meta.get("call", 0)].phase:
             continue
         for operand in node.all_input_nodes:
             if operand.meta.get("kind") == "parameter":
