@@ -37,13 +37,10 @@ def _cause(chosen: Predicted, other: Predicted) -> str:
     """Returns the part of the step that differs most in the direction of the whole, in milliseconds."""
     sign = 1 if other.step_s >= chosen.step_s else -1
     differences = [
-        (sign * (its - mine), name, mine, its)
-        for (name, mine), (_, its) in zip(_parts(chosen), _parts(other), strict=True)
+        (sign * (its - mine), name) for (name, mine), (_, its) in zip(_parts(chosen), _parts(other), strict=True)
     ]
-    difference, name, mine, its = max(differences, key=lambda entry: entry[0])
-    if difference <= 0:
-        return ""
-    return f"{name} {its * 1e3:.1f} ms against {mine * 1e3:.1f} ms"
+    difference_s, name = max(differences, key=lambda entry: entry[0])
+    return f"{sign * difference_s * 1e3:+.1f} ms {name}" if difference_s > 0 else ""
 
 
 def _parts(predicted: Predicted) -> tuple[tuple[str, float], ...]:
@@ -52,8 +49,8 @@ def _parts(predicted: Predicted) -> tuple[tuple[str, float], ...]:
         raise AssertionError("evaluate always splits the exposed time")
     return (
         ("compute", predicted.compute_s),
-        ("exposed forward communication", exposed.forward_s),
-        ("exposed backward communication", exposed.backward_s),
+        ("exposed in forward", exposed.forward_s),
+        ("exposed in backward", exposed.backward_s),
         ("gradients at the boundary", exposed.boundary_s),
         ("parameters after the update", exposed.update_s),
         ("control messages", exposed.control_s),
