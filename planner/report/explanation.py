@@ -68,7 +68,7 @@ def comparison_page(comparison: Comparison) -> RenderableType:
 
 
 def _differences(rows: Sequence[Difference]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
     for name in ("this plan", "the other", "difference"):
         table.add_column(name, justify="right", no_wrap=True)

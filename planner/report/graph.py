@@ -28,7 +28,7 @@ def graph_page(graph: ModelGraph) -> RenderableType:
 
 
 def _classes(workload: Workload) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("blocks", "first", "parameters", "forward", "backward", "saved"):
         table.add_column(name, no_wrap=True, justify="left" if name == "first" else "right")
     for block_class in range(workload.num_classes):

@@ -81,7 +81,7 @@ def _device(profile: HardwareProfile) -> RenderableType:
 
 
 def _table(*names: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for index, name in enumerate(names):
         table.add_column(name, no_wrap=True, justify="left" if index == 0 else "right")
     return table
