@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from transformer_graph import LLAMA_70B, QWEN_72B, SMALL, transformer_graph
@@ -87,6 +89,22 @@ def test_an_estimate_that_does_not_fit_still_answers() -> None:
     answer = estimate(TINY, FOUR_NODES, Job(global_batch_size=256, memory_budget_bytes=2**20), (1, 1, 1))
     assert answer.predicted.memory.peak_bytes > 2**20
     assert any("does not fit" in warning for warning in answer.warnings)
+
+
+def test_an_estimate_of_a_plans_own_config_is_the_plan(planned: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps(planned.ds_config))
+    again = estimate(TINY, FOUR_NODES, JOB, ds_config=path)
+    assert again.job == planned.job
+    assert [s.model_dump() for s in again.strategies] == [s.model_dump() for s in planned.strategies]
+    assert again.predicted == planned.predicted
+    assert again.ds_config == planned.ds_config
+
+
+def test_an_estimate_wants_exactly_one_strategy(tmp_path: Path) -> None:
+    for degrees, ds_config in ((None, None), ((1, 1, 1), tmp_path / "ds_config.json")):
+        with pytest.raises(InputError, match="either degrees"):
+            estimate(TINY, FOUR_NODES, JOB, degrees, ds_config=ds_config)
 
 
 @pytest.mark.parametrize(
