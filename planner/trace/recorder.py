@@ -178,7 +178,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if place < len(self._sequence):
                     self._last_call = self._sequence_call[place]
             return "backward", self._last_call
-        call = self._stack[-1]
+        # Between the modules that a checkpoint calls again there is none: stay with the last.
+        call = self._last_call if in_backward and len(self._stack) == 1 else self._stack[-1]
         sequence = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
         if not self._sequence or sequence > self._sequence[-1]:
             self._sequence.append(sequence)

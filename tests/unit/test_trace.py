@@ -158,7 +158,7 @@ def test_every_parameter_is_in_one_block(odd: ModelGraph, example: ModelGraph) -
 
 
 def test_llama_70b_does_the_operations_of_its_closed_form(tmp_path: Path) -> None:
-    """2 operations per weight and token forward, twice that backward; attention 4 S^2 h forward, 2.5 x that backward."""
+    """2 operations per weight and token forward, twice that backward; attention 4 S^2 h, then 2.5 x that."""
     hidden, inner, layers, heads, groups, vocab, length = 8192, 28672, 8, 64, 8, 32000, 4096
     config = {
         "model_type": "llama",

@@ -86,17 +86,16 @@ def test_bytes_are_those_of_the_allocator(name: str, tmp_path: Path) -> None:
     assert _walk(graph, 4)[0] == pytest.approx(saved, rel=tolerance, abs=4)
 
 
-@pytest.mark.parametrize("name", ["gpt-untied", *CONFIGS])
+@pytest.mark.parametrize("name", ["gpt-untied", "bert"])
 def test_operations_are_those_that_torch_counts(name: str, tmp_path: Path) -> None:
     source = _source(name, tmp_path)
     workload = trace(source, precision="fp32", device="cpu", sequence_length=LENGTH).workload
     # torch's registry has no formula for CPU's flash attention: 2 products forward, 5 backward, of S^2 x width each.
-    uses_flash = name in ("gpt-untied", "llama")
-    missing = 3 * 5 * 7 * 2 * LENGTH**2 * 32 if uses_flash else 0
+    missing = 3 * 5 * 7 * 2 * LENGTH**2 * 32 if name == "gpt-untied" else 0
     assert sum(s.flop.at(3) for s in workload.segments) == _allocator(source, 3)[2] + missing
 
 
-@pytest.mark.parametrize("name", ["gpt-tied", *CONFIGS])
+@pytest.mark.parametrize("name", ["gpt-tied", "llama"])
 def test_amounts_hold_at_sizes_that_were_not_traced(name: str, tmp_path: Path) -> None:
     source = _source(name, tmp_path)
     graph = trace(source, precision="bf16", device="cuda", sequence_length=LENGTH)
