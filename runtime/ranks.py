@@ -53,7 +53,7 @@ def join(device_kind: Literal["cuda", "cpu"], world_size: int, ranks_per_node: i
             raise LaunchError(f"{local_world_size} ranks on a node with {torch.cuda.device_count()} visible GPUs")
         torch.cuda.set_device(local_rank)
     else:
-        os.environ["DS_ACCELERATOR"] = "cpu"
+        _share_cores(local_world_size)
     _start_process_group("nccl" if device_kind == "cuda" else "gloo")
     device = torch.device("cuda", local_rank) if device_kind == "cuda" else torch.device("cpu")
     return Ranks(int(environment["RANK"]), world_size, local_rank, local_world_size, device)
@@ -111,6 +111,15 @@ def _check_numbers(
             f"this plan is for {planned_per_node} ranks per node, but {launched_per_node} were launched here; "
             f"launch {planned_per_node} on each node, or plan again with --ranks-per-node {launched_per_node}"
         )
+
+
+def _share_cores(local_world_size: int) -> None:
+    """Has ranks on CPUs compute on their share of the cores, and send all they send through gloo."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    # With it, which only DeepSpeed's launcher sets, DeepSpeed all-reduces through shared memory of its own.
+    os.environ.pop("LOCAL_SIZE", None)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_world_size))
 
 
 def _start_process_group(backend: str) -> None:

@@ -7,6 +7,7 @@ than those of a model made in fp32 and cast. So the first rank also makes the wh
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,8 @@ def sharded_model(build: Build, seed: int, config: Mapping[str, Any], reference:
     """
     import deepspeed
 
+    # A model's first import of torch._dynamo fails on the tensor constructors that zero.Init puts in place.
+    importlib.import_module("torch._dynamo")
     with deepspeed.zero.Init(config_dict_or_path=dict(config)):
         torch.manual_seed(seed)
         model, _ = build()

@@ -16,15 +16,13 @@ from planner.trace import trace
 TINY = Path(__file__).with_name("tiny_model.py")
 
 
-def emitted(
-    folder, degrees, *, world_size=2, secondary_degree=None, recompute="none", model="Net", num_micro_batches=2
-):
-    """Returns `folder` with the plan of one strategy in fp32, micro-batch 2."""
+def emitted(folder, degrees, *, world_size=2, secondary_degree=None, recompute="none", model="Net", micro_batch_size=2):
+    """Returns `folder` with the plan of one strategy in fp32, with 4 samples of each rank in a global batch."""
     source = ModelSource(spec=f"{TINY}:net", kind="file", arguments={"model": model})
     graph = trace(source, precision="fp32", device="cpu", sequence_length=16)
     job = Job(
-        global_batch_size=2 * num_micro_batches * world_size,
-        micro_batch_size=2,
+        global_batch_size=4 * world_size,
+        micro_batch_size=micro_batch_size,
         sequence_length=16,
         precision="fp32",
         recompute=recompute,

@@ -66,6 +66,18 @@ def test_a_secondary_partition_with_recomputation_trains_as_one_process(tmp_path
     check_losses(folder, 4)
 
 
+def test_the_samples_of_a_seed_do_not_depend_on_the_micro_batch(tmp_path):
+    batches = []
+    for micro_batch_size in (1, 2, 4):
+        folder = emitted(tmp_path / f"plan{micro_batch_size}", (1, 1, 1), micro_batch_size=micro_batch_size)
+        settings = read_settings(folder, None)
+        assert (settings.micro_batch_size, settings.num_micro_batches) == (micro_batch_size, 4 // micro_batch_size)
+        batches.append(generated_samples(settings, seed=3).batch(range(8)))
+    for batch in batches[1:]:
+        assert torch.equal(batch["tokens"], batches[0]["tokens"])
+        assert torch.equal(batch["soft"], batches[0]["soft"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize(
