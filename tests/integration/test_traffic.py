@@ -24,6 +24,7 @@ from costmodels.engine import Assignment
 from costmodels.strategy import Precision, StepShape, Strategy
 from costmodels.workload import Workload
 from planner.ds_config import ds_config
+from planner.model_graph import ModelSource
 from planner.source import read_source
 from planner.trace import trace
 
@@ -41,7 +42,6 @@ class Case:
     world_size: int = 4
     knobs: tuple[tuple[str, Any], ...] = ()
     """Settings that the planner would not choose."""
-    zero_init: bool = True
 
     def __str__(self) -> str:
         parts = [self.model, f"stage_{self.point}", f"M{self.num_micro_batches}", self.precision]
@@ -57,10 +57,14 @@ def strategy(case: Case) -> Strategy:
     return Strategy(*degrees[case.point], recompute="full" if case.recompute else "none")
 
 
+def source_of(model: str) -> ModelSource:
+    spec = HERE / "tiny_llama" if model == "llama" else f"{HERE / 'traffic_models.py'}:{model}"
+    return read_source(str(spec), ())
+
+
 @cache
 def workload_of(model: str, precision: Precision) -> Workload:
-    source = read_source(f"{HERE / 'traffic_models.py'}:{model}", ())
-    return trace(source, precision=precision, device="cpu", sequence_length=8).workload
+    return trace(source_of(model), precision=precision, device="cpu", sequence_length=8).workload
 
 
 def planned(case: Case) -> tuple[Workload, Assignment, StepShape, Knobs]:
@@ -78,7 +82,8 @@ def record(cases: list[Case], folder: Path) -> dict[Case, list[Counter[tuple[str
         workload, assignment, shape, knobs = planned(case)
         again = [block.name for block in workload.blocks if block.recomputable] if case.recompute else []
         config = ds_config(workload, assignment, shape, knobs)
-        written.append({"model": case.model, "config": config, "recompute": again, "zero_init": case.zero_init})
+        source = source_of(case.model)
+        written.append({"spec": source.spec, "kind": source.kind, "config": config, "recompute": again})
     (folder / "cases.json").write_text(json.dumps(written))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
     command += [str(HERE / "traffic_worker.py"), str(folder / "cases.json"), str(folder / "recorded")]
@@ -101,6 +106,7 @@ QUICK = [
     *(Case("gpt", point, 3) for point in ("0", "1", "2", "3", "hpz2")),
     Case("gpt", "kept"),
     Case("gpt", "3", 2, "bf16", recompute=True),
+    Case("llama", "hpz2", 2, "bf16"),
     Case("encoder", "2", precision="bf16", knobs=(("reduce_bucket_size", 3000),)),
     Case("gpt", "3", precision="bf16", knobs=(("reduce_bucket_size", 3000),)),
     Case("encoder", "hpz2"),
@@ -121,7 +127,7 @@ def test_predicted_messages_are_those_recorded(case: Case, quick: dict[Case, lis
 
 def matrix() -> Iterator[list[Case]]:
     points = ("0", "1", "2", "3", "kept", "hpz2")
-    models = ("gpt", "encoder", "perceptron")
+    models = ("gpt", "encoder", "perceptron", "llama")
     for precision in ("fp32", "bf16"):
         yield [Case(model, point, m, precision) for model in models for point in points for m in (1, 3)]
     yield [Case(model, point, 2, "bf16", recompute=True) for model in models for point in points]

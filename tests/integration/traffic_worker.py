@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parent))
 
 import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.utils import groups
-from traffic_models import MODELS
 
+from runtime.load_model import build
 from runtime.recompute import recompute
 from runtime.record_traffic import RecordTraffic
 
@@ -27,8 +26,8 @@ def run(case: dict[str, Any]) -> list[list[Any]]:
     config = case["config"]
     torch.manual_seed(0)
     stage_3 = config["zero_optimization"]["stage"] == 3
-    with deepspeed.zero.Init(config_dict_or_path=config, enabled=stage_3 and case["zero_init"]):
-        model = MODELS[case["model"]]()
+    with deepspeed.zero.Init(config_dict_or_path=config, enabled=stage_3):
+        model, batch = build(case["spec"], case["kind"], {}, 2, 8)
     recompute(model, case["recompute"])
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=[p for p in model.parameters() if p.requires_grad], config=config
@@ -36,7 +35,8 @@ def run(case: dict[str, Any]) -> list[list[Any]]:
     for _ in range(3):
         with RecordTraffic() as recorder:  # the last step's is kept
             for _ in range(config["gradient_accumulation_steps"]):
-                engine.backward(engine(torch.randint(0, 50, (2, 8))))
+                output = engine(**batch)
+                engine.backward(getattr(output, "loss", output))
                 engine.step()
     engine.destroy()
     groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # hpZ's group is made once per process
