@@ -17,7 +17,8 @@ def sweep_table(answers: Sequence[Plan | Infeasible]) -> RenderableType:
     """Returns one line per size, in the order asked; beneath, what would help where nothing fits."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("ranks", "strategy", "p, g, o", "step", "tokens/s", "MFU", "peak"):
-        table.add_column(name, justify="left" if name in ("strategy", "p, g, o") else "right", no_wrap=True)
+        words = name in ("strategy", "p, g, o")
+        table.add_column(name, justify="left" if words else "right", no_wrap=name != "strategy")
     for answer in answers:
         if isinstance(answer, Infeasible):
             needed = bytes_text(answer.needed_bytes)

@@ -57,6 +57,11 @@ def infeasible():
     )
 
 
+def kept():
+    strategies = (strategy(32, 32, 32, secondary=1),)
+    return PLAN.model_copy(update={"strategies": strategies})
+
+
 def zero_3():
     exposed = ExposedTime(forward_s=0.04, backward_s=0.07, boundary_s=0.03, update_s=0.0, control_s=0.0)
     times = {"step_s": 0.3, "compute_s": 0.16, "exposed_communication_s": 0.14, "exposed": exposed}
@@ -94,7 +99,7 @@ PAGES = {
     "plan": lambda: plan_summary(PLAN),
     "plan_verbose": lambda: plan_summary(PLAN, verbose=True),
     "plan_over_budget": lambda: plan_summary(over_budget()),
-    "sweep": lambda: sweep_table((infeasible(), PLAN)),
+    "sweep": lambda: sweep_table((infeasible(), PLAN, kept())),
     "why_not": lambda: comparison_page(compare(PLAN, zero_3())),
     "explanation": lambda: explanation_page(EXPLANATION),
     "machines": lambda: machines_table([PROFILE, PROFILE]),
