@@ -52,11 +52,6 @@ class Knobs:
     grad_accum_precision: Precision | None = None
     """`data_types.grad_accum_dtype`; None: the model's own."""
 
-    @property
-    def gathers_anew(self) -> bool:
-        """Whether backward gathers again what forward has released."""
-        return self.max_reuse_distance == 0
-
 
 def default_knobs(stage: int) -> Knobs:
     """Returns DeepSpeed's own defaults for `stage`, as a configuration without further keys has them.
