@@ -108,7 +108,13 @@ def _remote_hosts(plan: Plan, hostfile: Path | None) -> tuple[Host, ...]:
             f"{plan.hardware.world_size} ranks; correct the file, or plan again for {launched}"
         )
     here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn()}
-    return () if len(hosts) == 1 and hosts[0].name in here else hosts
+    if len(hosts) == 1 and hosts[0].name in here:
+        return ()
+    if plan.hardware.device_kind == "cpu":
+        raise InputError(
+            f"nodes of {plan.hardware.name} are logical: all its ranks run on this machine; leave --hostfile"
+        )
+    return hosts
 
 
 def _check_devices(plan: Plan) -> None:

@@ -149,6 +149,16 @@ def test_an_incomplete_folder_is_refused(tmp_path, name):
         run(tmp_path / "none")
 
 
+def test_hostfiles_that_do_not_fit_are_refused_before_launch(tmp_path):
+    folder = emitted(tmp_path / "plan", (1, 1, 1))
+    hostfile = tmp_path / "hostfile"
+    for text, complaint in (("localhost slots=3", "3 slots .1 x 3., but the plan is for 2"), ("a:1\nb:1", "logical")):
+        hostfile.write_text(text)
+        with pytest.raises(InputError, match=complaint):
+            run(folder, hostfile=hostfile)
+    assert not (folder / "logs").exists()
+
+
 def test_a_model_that_is_not_there_any_more_is_refused(tmp_path):
     folder = emitted(tmp_path / "plan", (1, 1, 1))
     with pytest.raises(InputError, match="there is no such file"):
