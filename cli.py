@@ -16,13 +16,13 @@ import typer
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import LOCAL_NAME, load, shipped_names, user_profile_path
-from planner.emit import check_replaceable, emit, plan_json
+from planner.emit.emit import check_replaceable, emit, plan_json
 from planner.errors import InputError, RunError, ShardplanError
-from planner.options import Counts, Degrees, Folder, Force, Json, Nodes, Out, Verbose, parse_counts, parse_degrees
-from planner.planned_folder import planned_from, read_folder
+from planner.read.options import Counts, Degrees, Folder, Force, Json, Nodes, Out, Verbose, parse_counts, parse_degrees
+from planner.read.planned_folder import planned_from, read_folder
+from planner.read.request import Request, takes_request
 from planner.report.failure import failure_document, failure_text
 from planner.report.screen import Screen, json_text
-from planner.request import Request, takes_request
 
 if TYPE_CHECKING:
     from costmodels.strategy import Precision
@@ -136,8 +136,8 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Trace a model: its blocks, work and saved bytes. A saved trace serves as MODEL."""
+    from planner.read.saved_graph import graph_document
     from planner.report.graph import graph_page
-    from planner.saved_graph import graph_document
 
     screen = Screen(as_json)
     graph = _trace(model, model_arg or [], precision, device, sequence_length, screen)
@@ -162,7 +162,7 @@ def run(
     """Launch the emitted files, and show what was measured beside what was predicted."""
     from planner.report.progress import run_progress
     from planner.report.run import run_page
-    from planner.run import run as launch
+    from planner.run.run import run as launch
 
     screen = Screen(as_json)
     try:
@@ -190,8 +190,8 @@ def explain(
     """Print the formulas of a plan with their numbers, or why another strategy lost."""
     screen = Screen(as_json)
     planned = read_folder(folder)
-    from planner.compare import compare
-    from planner.explain import explain as explanation_of
+    from planner.explain.compare import compare
+    from planner.explain.explain import explain as explanation_of
     from planner.machine import machine
     from planner.pipeline import estimate as evaluate
     from planner.report.explanation import comparison_page, explanation_page
@@ -257,8 +257,8 @@ def machines(as_json: Json = False) -> None:
 
 def _question(request: Request, profile: HardwareProfile, screen: Screen) -> tuple[ModelGraph, Job]:
     """The traced model and the job of a request: a saved trace, or a new one for the machine's kind of device."""
-    from planner.batches import batches
-    from planner.saved_graph import read_graph
+    from planner.choose.batches import batches
+    from planner.read.saved_graph import read_graph
 
     job = request.job(request.precision or "bf16", request.sequence_length)
     # A batch that cannot be should not wait for the trace.
@@ -280,7 +280,7 @@ def _trace(
     sequence_length: int | None,
     screen: Screen,
 ) -> ModelGraph:
-    from planner.source import read_source
+    from planner.read.source import read_source
     from planner.trace import trace as trace_model
 
     source = read_source(spec, tuple(arguments))

@@ -13,16 +13,17 @@ from hw_profiles.errors import ProfileError
 from hw_profiles.load import load
 from hw_profiles.resize import resize
 from hw_profiles.schema import HardwareProfile
-from planner.agree import agree
+from planner.choose.fixed import fixed_plan
+from planner.choose.infeasible import message
+from planner.choose.search import search
+from planner.choose.setting import setting
 from planner.errors import DoesNotFit, InputError
-from planner.fixed import fixed_plan
-from planner.infeasible import message
 from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
 from planner.plan import Infeasible, Plan
-from planner.read_ds_config import read_ds_config
-from planner.search import search
-from planner.setting import setting
+from planner.read.agree import agree
+from planner.read.read_ds_config import read_ds_config
+from planner.read.saved_graph import read_graph
 
 Model = ModelGraph | ModelSource | str
 Hardware = HardwareProfile | str | Path
@@ -125,10 +126,12 @@ def _of_size(profile: HardwareProfile, world_size: int) -> HardwareProfile:
 
 
 def _graph(model: Model, profile: HardwareProfile, job: Job) -> ModelGraph:
+    if isinstance(model, str):
+        model = read_graph(model) or model
     if isinstance(model, ModelGraph):
         return model
     # torch takes seconds to import, and a saved graph does not need it.
-    from planner.source import read_source
+    from planner.read.source import read_source
     from planner.trace import trace
 
     source = model if isinstance(model, ModelSource) else read_source(model, ())

@@ -127,4 +127,8 @@ def _start_process_group(backend: str) -> None:
         import deepspeed
     except ImportError as error:
         raise LaunchError(f"this plan runs on DeepSpeed, which cannot be imported here: {error}") from error
+    if backend == "gloo":
+        # A C++ extension for inference through shared memory, which DeepSpeed would compile for minutes before it
+        # starts, and whose lock a killed rank leaves behind. Source: `build_shm_op`, deepspeed/comm/torch.py, 0.19.8.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(backend, verbose=False)

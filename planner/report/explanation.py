@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from planner.explanation import Comparison, Difference, Explanation, Line
+from planner.explain.explanation import Comparison, Difference, Explanation, Line
 from planner.report.figures import bytes_text, bytes_unit, difference_text, seconds_text, seconds_unit
 
 TOTALS = ("step", "peak")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from costmodels.strategy import Strategy
+from planner.choose.systems import name_of, systems
 from planner.plan import PlannedHardware, PlannedStrategy, Predicted
-from planner.systems import name_of, systems
 
 CAUSE_NAMES: Mapping[str, str] = {
     "forward_s": "exposed in forward",

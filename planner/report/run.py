@@ -11,7 +11,7 @@ from rich.text import Text
 
 from planner.report.figures import bytes_text, difference_text, plural, seconds_text
 from planner.report.names import operation_text
-from planner.run_report import Figures, RunReport
+from planner.run.run_report import Figures, RunReport
 
 
 def run_page(report: RunReport) -> RenderableType:

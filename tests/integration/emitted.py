@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hw_profiles.load import load
-from planner.emit import emit
+from planner.emit.emit import emit
 from planner.job import Job
 from planner.model_graph import ModelSource
 from planner.pipeline import estimate

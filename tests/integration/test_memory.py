@@ -19,7 +19,7 @@ from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.memory import StepMemory, step_memory
 from costmodels.strategy import Precision, Recompute, StepShape, Strategy
 from costmodels.workload import Workload
-from planner.ds_config import ds_config
+from planner.choose.ds_config import ds_config
 from planner.model_graph import ModelSource
 from planner.trace import trace
 

@@ -15,8 +15,8 @@ import pytest
 from emitted import TINY, emitted, torchrun
 
 from planner.errors import InputError, RunError
-from planner.run import run
-from planner.run_report import RunReport
+from planner.run.run import run
+from planner.run.run_report import RunReport
 
 
 def processes_of(folder):
@@ -87,7 +87,7 @@ def test_a_run_that_is_ended_leaves_no_process(tmp_path, number):
     folder = emitted(tmp_path / "plan", (1, 1, 1), model="Slow")
     script = f"""
         from pathlib import Path
-        from planner.run import run
+        from planner.run.run import run
         run(Path({str(folder)!r}), steps=100_000, on_progress=lambda *_: print("step", flush=True))
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]

@@ -23,9 +23,9 @@ from costmodels.deepspeed.traffic import traffic
 from costmodels.engine import Assignment
 from costmodels.strategy import Precision, StepShape, Strategy
 from costmodels.workload import Workload
-from planner.ds_config import ds_config
+from planner.choose.ds_config import ds_config
 from planner.model_graph import ModelSource
-from planner.source import read_source
+from planner.read.source import read_source
 from planner.trace import trace
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sample_plan import GIB, PLAN, strategy
 
-from planner.compare import compare
+from planner.explain.compare import compare
 from planner.plan import ExposedTime
 
 

@@ -14,9 +14,9 @@ import pytest
 from costmodels.deepspeed.knobs import choose_knobs, default_knobs
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Block, Parameter, Workload
-from planner.ds_config import ds_config
+from planner.choose.ds_config import ds_config
 from planner.errors import InputError
-from planner.read_ds_config import read_ds_config
+from planner.read.read_ds_config import read_ds_config
 
 PARAMETERS = (Parameter("a.weight", (1000, 300)), Parameter("a.bias", (300,)), Parameter("b.weight", (77, 300)))
 WORKLOAD = Workload(PARAMETERS, (Block("a", 0, (0, 1)), Block("b", 1, (2,))), ())

@@ -12,7 +12,7 @@ from sample_plan import PLAN, strategy
 from costmodels.collectives import collective_time
 from costmodels.network import Network, NetworkCurve
 from hw_profiles.load import load
-from planner.explain import explain
+from planner.explain.explain import explain
 from planner.machine import machine
 from planner.model_graph import ModelGraph
 from planner.plan import PredictedMemory

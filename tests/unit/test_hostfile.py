@@ -1,7 +1,7 @@
 import pytest
 
 from planner.errors import InputError
-from planner.hostfile import Host, hostfile_text, read_hostfile
+from planner.run.hostfile import Host, hostfile_text, read_hostfile
 
 NODES = (Host("node1", 8), Host("node2", 8))
 

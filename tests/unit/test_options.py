@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from planner.options import parse_bytes, parse_counts, parse_degrees
+from planner.read.options import parse_bytes, parse_counts, parse_degrees
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console, RenderableType
 from sample_plan import GIB, PLAN, PROFILE, alternative, strategy
 
-from planner.compare import compare
-from planner.explanation import Explanation, Line, Section
+from planner.explain.compare import compare
+from planner.explain.explanation import Explanation, Line, Section
 from planner.plan import ExposedTime, Infeasible
 from planner.report.bar import Bar
 from planner.report.explanation import comparison_page, explanation_page
@@ -21,7 +21,7 @@ from planner.report.names import sharding_text, system_name
 from planner.report.plan import plan_summary
 from planner.report.run import run_page
 from planner.report.sweep import sweep_table
-from planner.run_report import RunReport, RunStep, predicted_figures
+from planner.run.run_report import RunReport, RunStep, predicted_figures
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 WIDTHS = (80, 100)

@@ -4,7 +4,8 @@ import pytest
 
 from planner.errors import InputError
 from planner.model_graph import ModelSource
-from planner.source import read_graph, read_source
+from planner.read.saved_graph import read_graph
+from planner.read.source import read_source
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt.py"
 
@@ -71,5 +72,5 @@ def test_a_config_is_no_saved_graph(tmp_path: Path) -> None:
 
 def test_a_graph_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text('{"workload": {}, "schema_version": 99}')
-    with pytest.raises(InputError, match="not a model graph of this version"):
+    with pytest.raises(InputError, match="a trace of version 99, not 1: trace the model again"):
         read_graph(str(tmp_path / "graph.json"))

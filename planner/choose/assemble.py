@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from planner.candidate import Candidate, planned_strategies
+from planner.choose.candidate import Candidate, planned_strategies
+from planner.choose.setting import Setting
 from planner.plan import (
     Alternative,
     Plan,
@@ -14,7 +15,6 @@ from planner.plan import (
     PlannedModel,
     SolverReport,
 )
-from planner.setting import Setting
 
 GIB = 2**30
 

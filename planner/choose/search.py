@@ -9,18 +9,18 @@ from costmodels.degrees import strategies
 from costmodels.engine import Engine
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Strategy
-from planner.alternatives import alternatives
-from planner.assemble import assemble
-from planner.candidate import Candidate
-from planner.compete import best, candidate, smallest, table_of
+from planner.choose.alternatives import alternatives
+from planner.choose.assemble import assemble
+from planner.choose.candidate import Candidate
+from planner.choose.compete import best, candidate, smallest, table_of
+from planner.choose.ds_config import ds_config
+from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.setting import Setting
+from planner.choose.systems import System, name_of, systems
 from planner.cost_table import CostTable
-from planner.ds_config import ds_config
 from planner.errors import InputError
-from planner.infeasible import at_smallest_batch, infeasible
 from planner.plan import Infeasible, Plan, SolverReport
-from planner.setting import Setting
 from planner.solve import Solution, solve
-from planner.systems import System, name_of, systems
 
 ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from planner.emit.launch_files import processes
 from planner.errors import InputError, RunError
-from planner.hostfile import Host, hostfile_text, read_hostfile
-from planner.launch_files import processes
 from planner.plan import Plan
-from planner.rank_failure import find_failure
-from planner.run_report import Figures, RunReport, RunStep, predicted_figures
-from planner.watch_ranks import NoProgressError, watch_ranks
+from planner.run.hostfile import Host, hostfile_text, read_hostfile
+from planner.run.rank_failure import find_failure
+from planner.run.run_report import Figures, RunReport, RunStep, predicted_figures
+from planner.run.watch_ranks import NoProgressError, watch_ranks
 
 OnProgress = Callable[[int, float, float], None]
 """Told after each step: its number from 1, its loss and its seconds."""

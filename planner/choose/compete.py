@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from costmodels.engine import Engine
 from costmodels.strategy import Strategy
-from planner.candidate import Candidate
+from planner.choose.candidate import Candidate
+from planner.choose.setting import Setting
 from planner.cost_table import CostTable
 from planner.estimate import estimate
 from planner.evaluate import evaluate
-from planner.setting import Setting
 from planner.solve import SMALLEST, Solution, solve
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from planner.errors import InputError
-from planner.given_config import GivenConfig
 from planner.job import Job
+from planner.read.given_config import GivenConfig
 
 
 def agree(job: Job, given: GivenConfig, world_size: int) -> Job:

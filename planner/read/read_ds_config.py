@@ -11,10 +11,10 @@ from typing import Any
 
 from costmodels.deepspeed.knobs import Knobs, default_knobs
 from costmodels.strategy import Precision
-from planner import ds_config_keys as keys
-from planner.ds_config_values import flag, optional_whole, whole
 from planner.errors import InputError
-from planner.given_config import GivenConfig
+from planner.read import ds_config_keys as keys
+from planner.read.ds_config_values import flag, optional_whole, whole
+from planner.read.given_config import GivenConfig
 
 _OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd"}
 _PRECISIONS: dict[str, Precision] = {

@@ -9,15 +9,15 @@ from costmodels.degrees import why_illegal
 from costmodels.engine import Engine
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Strategy
-from planner.assemble import assemble
-from planner.candidate import Candidate
-from planner.compete import best, candidate, table_of
-from planner.ds_config import ds_config
+from planner.choose.assemble import assemble
+from planner.choose.candidate import Candidate
+from planner.choose.compete import best, candidate, table_of
+from planner.choose.ds_config import ds_config
+from planner.choose.setting import Setting
+from planner.choose.systems import name_of, systems
 from planner.errors import InputError
-from planner.given_config import GivenConfig
 from planner.plan import Plan, SolverReport
-from planner.setting import Setting
-from planner.systems import name_of, systems
+from planner.read.given_config import GivenConfig
 
 
 def fixed_plan(asked: Setting, strategy: Strategy, given: GivenConfig | None = None) -> Plan:

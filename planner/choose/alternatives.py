@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costmodels.workload import Workload
-from planner.candidate import Candidate, as_alternative
+from planner.choose.candidate import Candidate, as_alternative
 from planner.plan import Alternative, Predicted
 
 GIB = 2**30

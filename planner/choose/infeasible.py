@@ -9,11 +9,11 @@ from costmodels.states import state_widths
 from hw_profiles.errors import ProfileError
 from hw_profiles.resize import resize
 from hw_profiles.schema import HardwareProfile
-from planner.batches import nearest_batches
-from planner.candidate import Candidate, as_alternative
+from planner.choose.batches import nearest_batches
+from planner.choose.candidate import Candidate, as_alternative
+from planner.choose.setting import Setting, setting
 from planner.errors import InputError
 from planner.plan import Infeasible
-from planner.setting import Setting, setting
 
 GIB = 2**30
 MAX_RANKS = 2**16

@@ -8,10 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from planner.errors import InputError
-from planner.model_graph import ModelGraph, ModelSource
+from planner.model_graph import ModelSource
 
 
 def read_source(spec: str, arguments: tuple[str, ...] = ()) -> ModelSource:
@@ -42,30 +40,6 @@ def read_source(spec: str, arguments: tuple[str, ...] = ()) -> ModelSource:
         return ModelSource(spec=f"{file}:{name}", kind="file", arguments=values)
     _check_module(place, name)
     return ModelSource(spec=spec, kind="module", arguments=values)
-
-
-def read_graph(spec: str) -> ModelGraph | None:
-    """Returns the model graph that was saved in a file, or None when `spec` is not such a file.
-
-    Raises:
-        InputError: The file is a model graph, but not one that this version reads.
-    """
-    path = Path(spec)
-    if path.suffix != ".json" or not path.is_file():
-        return None
-    text = path.read_text()
-    try:
-        fields = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(fields, dict) or "workload" not in fields:
-        return None
-    try:
-        return ModelGraph.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{spec} is not a model graph of this version: {place}: {first['msg']}") from error
 
 
 def _arguments(arguments: tuple[str, ...]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from planner.explanation import Comparison, Difference
+from planner.explain.explanation import Comparison, Difference
 from planner.plan import Plan
 from planner.report.figures import bytes_text, seconds_text
 from planner.report.names import degrees_text, exposed_times, operation_text, plan_name

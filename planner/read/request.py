@@ -11,7 +11,7 @@ import typer
 
 from costmodels.strategy import Precision
 from planner.job import Job
-from planner.options import parse_bytes
+from planner.read.options import parse_bytes
 
 _JOB = "The job"
 _CHOICE = "What the planner may choose"

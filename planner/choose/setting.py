@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
 from hw_profiles.schema import HardwareProfile
-from planner.batches import batches
+from planner.choose.batches import batches
 from planner.errors import InputError
 from planner.job import Job
 from planner.machine import Machine, machine

@@ -26,7 +26,7 @@ from costmodels.symbols import (
     PARAM_WIDTH,
     SECONDARY_DEGREE,
 )
-from planner.explanation import Explanation, Line, Section
+from planner.explain.explanation import Explanation, Line, Section
 from planner.machine import Machine
 from planner.model_graph import ModelGraph
 from planner.plan import Plan, PlannedStrategy

@@ -1,0 +1,1 @@
+"""Chooses among strategies: the search, its rivals, and why nothing fits."""

@@ -1,0 +1,1 @@
+"""Writes a plan as a folder that trains by itself."""

@@ -1,0 +1,1 @@
+"""Explains a plan in formulas and numbers, and why another strategy lost."""
