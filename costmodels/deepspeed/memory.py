@@ -1,7 +1,8 @@
 """What DeepSpeed 0.19.8 holds on the fullest rank, beside the activations of the model.
 
 Counted is what its sources allocate under the emitted settings (`planner.choose.ds_config`), with torch's fused
-optimizers, which update in place. Every term was compared with real runs on gloo: `tests/integration/test_memory.py`.
+optimizers, which update in place. Every term was compared with real runs on gloo: see
+`tests/integration/test_measured_memory.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sample_plan import PLAN
 
-import planner.emit.emit
+import runtime
 from planner.emit.emit import CARRIED, emit, plan_json
 from planner.errors import InputError
 from planner.model_graph import ModelSource
@@ -135,6 +135,6 @@ def test_a_plan_for_an_engine_without_a_launcher_is_refused(tmp_path):
 
 def test_the_whole_runtime_is_carried(tmp_path):
     emit(PLAN, tmp_path / "plan")
-    source = Path(planner.emit.emit.__file__).parent.parent / "runtime"
+    source = Path(runtime.__file__).parent
     carried = {path.name for path in (tmp_path / "plan" / CARRIED).iterdir()}
     assert carried == {path.name for path in source.glob("*.py")}
