@@ -20,6 +20,7 @@ from costmodels.symbols import (
     NUM_OPERATORS,
     NUM_PARAMS,
     OPTIM_DEGREE,
+    PRODUCT_IO_BYTES,
     UPDATE_WIDTH,
 )
 from costmodels.workload import Segment, Workload
@@ -31,10 +32,15 @@ OVERLAP_PARTS = 1000
 
 SEGMENT_NS = Formula(
     "segment",
-    NS_PER_S * Max(FLOP / FLOP_PER_S, IO_BYTES / BYTES_PER_S, NUM_OPERATORS * LAUNCH_S),  # type: ignore[no-untyped-call]
-    (FLOP, FLOP_PER_S, IO_BYTES, BYTES_PER_S, NUM_OPERATORS, LAUNCH_S),
+    NS_PER_S
+    * Max(  # type: ignore[no-untyped-call]
+        Max(FLOP / FLOP_PER_S, PRODUCT_IO_BYTES / BYTES_PER_S) + IO_BYTES / BYTES_PER_S,  # type: ignore[no-untyped-call]
+        NUM_OPERATORS * LAUNCH_S,
+    ),
+    (FLOP, FLOP_PER_S, PRODUCT_IO_BYTES, IO_BYTES, BYTES_PER_S, NUM_OPERATORS, LAUNCH_S),
     "ns",
-    "Williams et al., Roofline (CACM 52(4), 2009), with the host's launches as a third roof",
+    "Williams et al., Roofline (CACM 52(4), 2009), of the products; the other operators run between them at the "
+    "memory's speed, and the host launches all of them",
 )
 
 UPDATE_NS = Formula(
@@ -124,10 +130,11 @@ def class_compute(workload: Workload, micro_batch_size: int, speed: DeviceSpeed)
 
 
 def segment_ns(segment: Segment, micro_batch_size: int, speed: DeviceSpeed) -> int:
-    """Returns the nanoseconds of one segment: the slowest of its products, its memory traffic and its launches."""
+    """Returns the nanoseconds of one segment: its products and the other operators, or its launches."""
     return SEGMENT_NS(
         segment.flop.at(micro_batch_size),
         speed.matmul_flop_per_s,
+        segment.product_io_bytes.at(micro_batch_size),
         segment.io_bytes.at(micro_batch_size),
         speed.memory_bytes_per_s,
         segment.num_operators,

@@ -36,7 +36,9 @@ UPDATE_WIDTH = _whole("u")
 FLOP = _whole("F")
 """F: floating-point operations of a segment."""
 IO_BYTES = _whole("B")
-"""B: bytes that the operators of a segment read and write."""
+"""B: bytes that the operators without FLOPs of a segment read and write."""
+PRODUCT_IO_BYTES = _whole("B_F")
+"""B_F: bytes that the operators with FLOPs of a segment read and write."""
 NUM_OPERATORS = _whole("n")
 FLOP_PER_S = _rate("f")
 """f: floating-point operations per second of large matrix products."""

@@ -91,7 +91,8 @@ class Segment:
     flop: Amount
     """Floating-point operations of matrix products, convolutions and attention."""
     io_bytes: Amount
-    """Bytes that the operators read and write, for the memory side of a roofline."""
+    """Bytes that the operators without FLOPs (norms, activations, copies) read and write: they run at the memory's
+    speed, one after the other with the products."""
     num_operators: int
     peak_bytes: Amount
     """Greatest live bytes in the segment minus live bytes at its beginning."""
@@ -99,6 +100,8 @@ class Segment:
     """Live bytes at its end minus those at its beginning: for forward what is saved for backward, outputs included."""
     kept_bytes: Amount = Amount()
     """Forward only: the part of `net_bytes` that stays when the block is recomputed (what other blocks hold)."""
+    product_io_bytes: Amount = Amount()
+    """Bytes that the operators with FLOPs read and write, the memory side of their roofline."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from planner.trace.layout import BlockLayout
 from planner.trace.segments import MeasuredSegment
 from planner.trace.truncate import positions
 
-_AMOUNTS = ("flop", "io_bytes", "peak_bytes", "net_bytes", "kept_bytes")
+_AMOUNTS = ("flop", "io_bytes", "product_io_bytes", "peak_bytes", "net_bytes", "kept_bytes")
 
 
 class MismatchError(Exception):

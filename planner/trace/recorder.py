@@ -35,6 +35,7 @@ _QUESTIONS = frozenset(
         aten.sym_storage_offset.default,
     }
 )
+_LOOKUPS = frozenset({aten.embedding.default, aten.gather.default, aten.index.Tensor, aten.index_select.default})
 _FREE = frozenset(
     {
         aten._unsafe_view.default,
@@ -206,7 +207,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 (tuple(item.shape), item.dtype) if isinstance(item, torch.Tensor) else item
                 for item in (result if isinstance(result, list | tuple) else [result])
             ]
-        meta["io_bytes"] = meta["io_bytes"] + written if meta["is_kernel"] else 0
+        # Of a table, only the rows that are looked up are read.
+        read = written if node.target in _LOOKUPS else meta["io_bytes"]
+        meta["io_bytes"] = read + written if meta["is_kernel"] else 0
 
     def _result(self, node: fx.Node, tensor: torch.Tensor) -> None:
         meta = node.meta

@@ -22,6 +22,7 @@ class MeasuredSegment:
     calls: tuple[ModuleCall, ...]
     flop: int
     io_bytes: int
+    product_io_bytes: int
     num_operators: int
     peak_bytes: int
     net_bytes: int
@@ -57,7 +58,8 @@ def measure_segments(facts: ModelFacts, layout: BlockLayout, recording: Recordin
                 phase=stretch.phase,
                 calls=tuple(calls[position]),
                 flop=sum(node.meta["flop"] for node in stretch.nodes),
-                io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes),
+                io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if not node.meta["flop"]),
+                product_io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if node.meta["flop"]),
                 num_operators=sum(node.meta["is_kernel"] for node in stretch.nodes),
                 peak_bytes=peak,
                 net_bytes=net,

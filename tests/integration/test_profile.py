@@ -22,10 +22,9 @@ OPERATIONS = ["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast
 
 
 @pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def kinds(profile: HardwareProfile) -> list[tuple[str, int, int]]:

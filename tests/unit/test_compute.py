@@ -21,6 +21,7 @@ from costmodels.compute import (
 from costmodels.network import DeviceSpeed
 from costmodels.states import state_widths
 from costmodels.strategy import StepShape, Strategy
+from costmodels.workload import Amount
 
 SPEED = DeviceSpeed(matmul_flop_per_s=1e9, memory_bytes_per_s=1e9, operator_launch_s=1e-9, overlap=1.0)
 ONE_PER_SECOND = DeviceSpeed(1.0, 1.0, 1.0, 1.0)
@@ -28,14 +29,21 @@ DDP = Strategy(1, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("flop", "io_bytes", "num_operators", "expected_s"),
-    [(900, 10, 1, 900), (10, 900, 1, 900), (10, 10, 900, 900), (0, 0, 0, 0)],
+    ("flop", "product_io_bytes", "io_bytes", "num_operators", "expected_s"),
+    [
+        (900, 20, 10, 1, 910),
+        (20, 900, 10, 1, 910),
+        (10, 10, 900, 1, 910),
+        (10, 10, 10, 900, 900),
+        (0, 0, 0, 0, 0),
+    ],
 )
-def test_a_segment_takes_the_slowest_of_products_memory_and_launches(
-    flop: int, io_bytes: int, num_operators: int, expected_s: int
+def test_a_segment_runs_its_products_and_then_the_rest_unless_launches_take_longer(
+    flop: int, product_io_bytes: int, io_bytes: int, num_operators: int, expected_s: int
 ) -> None:
     workload = hand_workload((8,), (0,), flop=flop, io_bytes=io_bytes, num_operators=num_operators)
-    assert segment_ns(workload.segments[0], 1, ONE_PER_SECOND) == expected_s * 10**9
+    segment = replace(workload.segments[0], product_io_bytes=Amount(0, product_io_bytes))
+    assert segment_ns(segment, 1, ONE_PER_SECOND) == expected_s * 10**9
 
 
 def test_a_fraction_of_a_nanosecond_is_rounded_up() -> None:
@@ -47,16 +55,16 @@ def test_products_grow_with_the_micro_batch_and_launches_do_not() -> None:
     workload = hand_workload((8,), (0,), flop=100, io_bytes=1, num_operators=150)
     assert [segment_ns(workload.segments[0], size, ONE_PER_SECOND) for size in (1, 2, 3)] == [
         150 * 10**9,
-        200 * 10**9,
-        300 * 10**9,
+        202 * 10**9,
+        303 * 10**9,
     ]
 
 
 def test_classes_sum_over_their_blocks_and_only_recomputable_ones_can_be_recomputed() -> None:
     assert class_compute(hand_workload(), 1, SPEED) == (
-        ClassCompute(1000, 2000, 0),
-        ClassCompute(2000, 4000, 2000),
-        ClassCompute(1000, 2000, 0),
+        ClassCompute(1100, 2200, 0),
+        ClassCompute(2200, 4400, 2200),
+        ClassCompute(1100, 2200, 0),
     )
 
 
@@ -64,8 +72,8 @@ def test_recomputation_adds_the_forward_of_recomputable_blocks_once_per_micro_ba
     shape = StepShape(1, 1, 3)
     none = compute_time(hand_workload(), (DDP,) * 3, shape, SPEED)
     full = compute_time(hand_workload(), (replace(DDP, recompute="full"),) * 3, shape, SPEED)
-    assert (none.forward_ns, none.backward_ns) == (3 * 4000, 3 * 8000)
-    assert (full.forward_ns, full.backward_ns) == (3 * 4000, 3 * (8000 + 2000))
+    assert (none.forward_ns, none.backward_ns) == (3 * 4400, 3 * 8800)
+    assert (full.forward_ns, full.backward_ns) == (3 * 4400, 3 * (8800 + 2200))
     assert full.update_ns == none.update_ns
 
 

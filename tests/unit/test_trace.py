@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.workload import Segment, Workload
+from costmodels.workload import Amount, Segment, Workload
 from planner.model_graph import ModelGraph, ModelSource
 from planner.trace import trace
 
@@ -180,3 +180,15 @@ def test_llama_70b_does_the_operations_of_its_closed_form(tmp_path: Path) -> Non
     assert forward == 4 * (2 * matrix_products * length + attention)
     assert backward == 4 * (4 * matrix_products * length + 5 * attention // 2)
     assert [block.recomputable for block in workload.blocks].count(True) == layers
+
+
+def test_of_an_embedding_only_the_rows_that_are_looked_up_move(example: ModelGraph) -> None:
+    (lookup,) = _segments(example.workload, "tokens", "forward")
+    rows_bytes = 16 * 32 * 4
+    assert (lookup.io_bytes, lookup.product_io_bytes) == (Amount(0, 2 * rows_bytes), Amount())
+
+
+def test_bytes_of_products_are_kept_apart_from_those_of_other_operators(example: ModelGraph) -> None:
+    (head,) = _segments(example.workload, "head", "forward")
+    weight_bytes, activation_bytes, logit_bytes = 64 * 32 * 4, 16 * 32 * 4, 16 * 64 * 4
+    assert head.product_io_bytes == Amount(weight_bytes, activation_bytes + logit_bytes)

@@ -92,9 +92,10 @@ def _segment(shape: Shape, parameters: list[Parameter], blocks: list[Block], num
         phase=phase,
         calls=tuple(calls),
         flop=Amount(0, times * flop),
-        io_bytes=Amount(2 * times * num_params, times * saved),
+        io_bytes=Amount(0, times * saved),
         num_operators=times * (30 if block.recomputable else 4),
         peak_bytes=Amount(0, saved + tokens * 4 * hidden if phase == "forward" else tokens * 8 * hidden),
         net_bytes=Amount(0, saved if phase == "forward" else -saved),
         kept_bytes=Amount(0, kept) if phase == "forward" else Amount(),
+        product_io_bytes=Amount(2 * times * num_params, 0),
     )
