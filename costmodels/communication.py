@@ -42,6 +42,8 @@ class CommunicationTime:
     """What can run beside compute: phi of all but the longest message of each micro-batch."""
     backward_overlappable_ns: int
     """What can run beside compute: phi of all but the longest reduction of each micro-batch."""
+    boundary_overlappable_ns: int
+    """What can run beside the last backward: phi of all but the longest of the messages sent beside it."""
 
 
 def communication_time(
@@ -59,6 +61,8 @@ def communication_time(
     for message, (duration_ns, _) in zip(messages, message_times(messages, network), strict=True):
         part_ns = overlappable_ns(duration_ns, speed)
         total[message.cause] += duration_ns * message.count
+        if message.cause == "boundary" and not message.beside_backward:
+            continue
         overlappable[message.cause] += part_ns * message.count
         if message.cause == "forward" or message.operation not in _GATHERS:
             bare[message.cause].append((part_ns, message.count))
@@ -66,6 +70,7 @@ def communication_time(
         ByCause(*(total[cause] for cause in CAUSES)),
         overlappable["forward"] - _longest(bare["forward"], num_micro_batches),
         overlappable["backward"] - _longest(bare["backward"], num_micro_batches),
+        overlappable["boundary"] - _longest(bare["boundary"], 1),
     )
 
 

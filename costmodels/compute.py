@@ -74,6 +74,8 @@ class ComputeTime:
     forward_overlappable_ns: int
     """What communication can run beside: phi of each class's time, rounded down class by class."""
     backward_overlappable_ns: int
+    last_backward_overlappable_ns: int
+    """The same in the last micro-batch alone."""
 
     @property
     def total_ns(self) -> int:
@@ -93,6 +95,7 @@ def compute_time(workload: Workload, assignment: Assignment, shape: StepShape, s
     backward += [
         each.recompute_ns for each, strategy in zip(classes, assignment, strict=True) if strategy.recompute == "full"
     ]
+    last_ns = sum(overlappable_ns(each, speed) for each in backward)
     update = [
         class_update_ns(workload, block_class, strategy, shape, speed)
         for block_class, strategy in enumerate(assignment)
@@ -102,7 +105,8 @@ def compute_time(workload: Workload, assignment: Assignment, shape: StepShape, s
         backward_ns=sum(backward) * shape.num_micro_batches,
         update_ns=sum(update),
         forward_overlappable_ns=sum(overlappable_ns(each, speed) for each in forward) * shape.num_micro_batches,
-        backward_overlappable_ns=sum(overlappable_ns(each, speed) for each in backward) * shape.num_micro_batches,
+        backward_overlappable_ns=last_ns * shape.num_micro_batches,
+        last_backward_overlappable_ns=last_ns,
     )
 
 

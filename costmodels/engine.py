@@ -25,8 +25,10 @@ class Message:
     """The full tensor's bytes, before sharding, of one message."""
     count: int
     cause: Cause
-    """forward, backward: in each micro-batch. boundary: gradients at the last micro-batch's end. update: after the
-    optimizer step. control: norms and overflow flags of a few bytes."""
+    """forward, backward: in each micro-batch. boundary: gradients of the last micro-batch. update: after the optimizer
+    step. control: norms and overflow flags of a few bytes."""
+    beside_backward: bool = False
+    """Of the boundary: sent while the last micro-batch's backward still computes, not after it."""
 
     @property
     def total_bytes(self) -> int:

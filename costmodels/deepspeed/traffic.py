@@ -49,7 +49,7 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs:
     else:
         sent = _partitioned(workload, assignment, shape, knobs)
     return tuple(
-        Message(operation, degree_from, degree_to, size, count, cause)
+        Message(operation, degree_from, degree_to, size, count, cause, cause == "boundary" and knobs.overlap_comm)
         for (operation, degree_from, degree_to, size, cause), count in sorted(sent.items())
     )
 

@@ -83,7 +83,7 @@ def test_stage_2_reduces_in_every_micro_batch() -> None:
 
 
 def test_reduce_to_owners_sends_the_same_bytes_in_as_many_messages_as_owners() -> None:
-    messages = sent("2", use_multi_rank_bucket_allreduce=False)
+    messages = sent("2", use_multi_rank_bucket_allreduce=False, reduce_bucket_size=sum(SIZES))
     assert total_bytes(messages, "reduce") == 2 * sum(SIZES)
     assert sum(message.count for message in messages if message.operation == "reduce") == N
 

@@ -8,7 +8,7 @@ import pytest
 from hand_workload import hand_workload
 
 from costmodels.communication import ByCause, message_times
-from costmodels.engine import Message
+from costmodels.engine import Cause, Message
 from costmodels.network import DeviceSpeed, Network, NetworkCurve, NetworkLevel
 from costmodels.step import StepTime, step_time
 from costmodels.strategy import StepShape, Strategy
@@ -82,6 +82,24 @@ def test_the_first_gather_of_the_backward_is_fetched_ahead() -> None:
 def test_nothing_runs_beside_the_boundary_the_update_and_control(cause) -> None:
     time = timed(Message("all_reduce", 1, 2, 1000, 3, cause))
     assert time.exposed.total_ns == getattr(time.exposed, f"{cause}_ns") == 3000
+
+
+def reductions(count: int, cause: Cause = "boundary") -> Message:
+    """Each takes 1000 ns."""
+    return Message("all_reduce", 1, 2, 1000, count, cause, beside_backward=cause == "boundary")
+
+
+def test_the_last_backward_hides_all_reductions_beside_it_but_one() -> None:
+    assert timed(reductions(4)).exposed == ByCause(boundary_ns=1000)
+
+
+def test_earlier_backwards_hide_nothing_of_the_boundary() -> None:
+    assert timed(reductions(20), num_micro_batches=3).exposed == ByCause(boundary_ns=20_000 - 8000)
+
+
+def test_what_hides_the_reductions_of_backward_does_not_hide_the_boundary_too() -> None:
+    exposed = timed(reductions(7, "backward"), reductions(4)).exposed
+    assert (exposed.backward_ns, exposed.boundary_ns) == (1000, 4000 - 2000)
 
 
 def test_kinds_join_messages_and_share_out_what_is_exposed() -> None:
