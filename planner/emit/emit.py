@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import runtime
-from planner.emit.launch_files import hostfile_example, launch_py, launch_sh
 from planner.errors import InputError
+from planner.launch_files import hostfile_example, launch_py, launch_sh
 from planner.plan import Plan
 
 CARRIED = "shardplan_runtime"

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.emit.launch_files import processes
 from planner.errors import InputError, RunError
+from planner.launch_files import processes
 from planner.plan import Plan
 from planner.run.hostfile import Host, hostfile_text, read_hostfile
 from planner.run.rank_failure import find_failure
