@@ -16,11 +16,17 @@ def _rate(name: str) -> Symbol:
 NUM_PARAMS = _whole("P")
 """P: parameters (elements) of a block."""
 PARAM_DEGREE = _whole("p")
+"""p: ranks that together hold one copy of the parameters in forward."""
 SECONDARY_DEGREE = _whole("s")
+"""s: the same for backward, where it is another copy."""
 GRAD_DEGREE = _whole("g")
+"""g: ranks that together hold one copy of the reduced gradients."""
 OPTIM_DEGREE = _whole("o")
+"""o: ranks that together hold one copy of the optimizer states."""
 WORLD_SIZE = _whole("N")
+"""N: ranks."""
 NUM_MICRO_BATCHES = _whole("M")
+"""M: micro-batches per optimizer step."""
 
 PARAM_WIDTH = _whole("c_p")
 """c_p: bytes of a parameter as the model computes with it."""
@@ -40,6 +46,7 @@ IO_BYTES = _whole("B")
 PRODUCT_IO_BYTES = _whole("B_F")
 """B_F: bytes that the operators with FLOPs of a segment read and write."""
 NUM_OPERATORS = _whole("n")
+"""n: operators of a segment."""
 FLOP_PER_S = _rate("f")
 """f: floating-point operations per second of large matrix products."""
 BYTES_PER_S = _rate("w")
