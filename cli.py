@@ -283,8 +283,8 @@ def _trace(
     from planner.read.source import read_source
     from planner.trace import trace as trace_model
 
-    source = read_source(spec, tuple(arguments))
-    with screen.status(f"tracing {spec}"):
+    with screen.status(f"tracing {spec}"), screen.others_aside():
+        source = read_source(spec, tuple(arguments))
         return trace_model(source, precision=precision, device=device, sequence_length=sequence_length)
 
 
@@ -334,7 +334,9 @@ def answer(arguments: list[str]) -> int:
     try:
         returned = app(arguments, prog_name="shardplan", standalone_mode=False)
     except typer.TyperException as error:
-        return _fail(arguments, error, error.exit_code, error.format_message().replace("Value error, ", ""))
+        message = error.format_message().replace("Value error, ", "")
+        # Without a command the help is the answer, printed already.
+        return _fail(arguments, error, error.exit_code, message) if message else error.exit_code
     except ShardplanError as error:
         return _fail(arguments, error, error.exit_code, str(error))
     except ProfileError as error:

@@ -56,12 +56,15 @@ def build(
         if not _accepts(factory, "sequence_length"):
             raise UsageError(f"{spec} takes no sequence_length; leave --sequence-length out, or add the parameter")
         keywords["sequence_length"] = sequence_length
+    _check_complete(spec, factory, keywords)
     made = factory(**keywords)
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise TypeError(f"{spec} must return (nn.Module, batch), not {_described(made)}")
     model, batch = made
     if not isinstance(batch, Mapping):
-        raise TypeError(f"{spec} must return its batch as a dict of the model's keyword arguments, not {type(batch)}")
+        raise TypeError(
+            f"{spec} must return its batch as a dict of the model's keyword arguments, not {_described(batch)}"
+        )
     return model, dict(batch)
 
 
@@ -110,6 +113,8 @@ def typed_arguments(factory: Callable[..., Any], arguments: Mapping[str, str]) -
     """
     values: dict[str, Any] = {}
     for key, text in arguments.items():
+        if key in _GIVEN:
+            raise UsageError(f"{key} is no argument of the model's own: give it by --{key.replace('_', '-')}")
         if not _accepts(factory, key):
             known = ", ".join(name for name in inspect.signature(factory).parameters if name not in _GIVEN)
             raise UsageError(f"the model takes no argument {key!r}; it takes: {known or 'none'}")
@@ -149,6 +154,22 @@ _GIVEN = ("micro_batch_size", "sequence_length")
 def _accepts(factory: Callable[..., Any], name: str) -> bool:
     parameters = inspect.signature(factory).parameters
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+def _check_complete(spec: str, factory: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(factory).parameters
+    if not _accepts(factory, "micro_batch_size"):
+        raise UsageError(f"{spec} takes no micro_batch_size; add the parameter, and make the batch of so many samples")
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and name not in keywords
+    ]
+    if missing:
+        remedies = ["--sequence-length S" if name in _GIVEN else f"--model-arg {name}=VALUE" for name in missing]
+        raise UsageError(f"{spec} needs {', '.join(missing)}: give {' '.join(remedies)}")
 
 
 def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:

@@ -9,13 +9,22 @@ from costmodels.strategy import StepShape
 from planner.errors import InputError
 from planner.job import Job
 
+MAX_SAMPLES = 2**16
+"""Most samples per rank and optimizer step, far more than anyone trains with: above it a digit is wrong."""
+
 
 def batches(job: Job, world_size: int, device: Literal["cuda", "cpu"]) -> tuple[StepShape, ...]:
     """Returns a step for every micro-batch that the job allows, smallest first.
 
     Raises:
-        InputError: The global batch is no multiple of micro-batch x ranks; names the nearest that are.
+        InputError: The global batch is no multiple of micro-batch x ranks; names the nearest that are. Or it is more
+            than `MAX_SAMPLES` per rank.
     """
+    if job.global_batch_size > MAX_SAMPLES * world_size:
+        raise InputError(
+            f"global batch {job.global_batch_size} is {job.global_batch_size / world_size:.6g} samples per rank on "
+            f"{world_size} ranks, more than {MAX_SAMPLES}; use --global-batch-size {MAX_SAMPLES * world_size} or less"
+        )
     unit = world_size * (job.micro_batch_size or 1)
     if job.global_batch_size % unit:
         raise InputError(_refusal(job, world_size, unit))

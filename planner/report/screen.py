@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, RenderableType
 
 _MOST_COLUMNS = 120
+_STDOUT, _STDERR = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,22 @@ class Screen:
     def document(self, text: str) -> None:
         """Prints the one JSON document of a command that was asked for it."""
         print(text.rstrip("\n"), flush=True)  # noqa: T201 - the command's output
+
+    @contextmanager
+    def others_aside(self) -> Iterator[None]:
+        """Inside, what a user's own code prints goes to standard error, by whatever way it is printed."""
+        if sys.stdout is None:  # closed by whoever started this
+            yield
+            return
+        sys.stdout.flush()
+        kept = os.dup(_STDOUT)
+        os.dup2(_STDERR, _STDOUT)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            os.dup2(kept, _STDOUT)
+            os.close(kept)
 
     def status(self, text: str) -> AbstractContextManager[Any]:
         """Returns a spinner with `text` on standard error; nothing where that is not a terminal."""

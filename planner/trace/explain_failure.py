@@ -42,6 +42,11 @@ def explained(source: ModelSource, time_limit_s: float) -> Iterator[None]:
         raise TraceError(
             f"{source.spec}: {error.phase} failed in {where}{_place(cause)}: {_reason(cause)}. {_advice(cause)}"
         ) from error
+    except SystemExit as error:
+        raise TraceError(
+            f"{source.spec}: the model's code ended the program{_place(error)}: SystemExit({error.code!r}). "
+            "Let it raise an error, or put what only a script does under `if __name__ == '__main__':`"
+        ) from error
     except Exception as error:
         raise TraceError(
             f"{source.spec}: building the model failed{_place(error)}: {_reason(error)}. {_advice(error)}"

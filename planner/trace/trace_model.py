@@ -70,6 +70,11 @@ class _Tracer:
         recording = record_step(model, self._device)
         layout = find_blocks(model.facts, recording)
         larger = self._model(MICRO_BATCH_SIZE + 1)
+        if model.input_bytes == larger.input_bytes:
+            raise TraceError(
+                f"{self._source.spec}: the batch is {model.input_bytes} bytes for {MICRO_BATCH_SIZE} samples and for "
+                f"{MICRO_BATCH_SIZE + 1}. Give its tensors micro_batch_size samples along their first axis."
+            )
         workload = Workload(
             parameters=model.facts.parameters,
             blocks=layout.blocks,

@@ -13,6 +13,8 @@ import cli
 from hw_profiles.load import shipped_names
 
 MODEL = """
+import os
+
 import torch
 from torch import nn
 
@@ -45,6 +47,12 @@ class Net(nn.Module):
 def net(micro_batch_size, sequence_length, width=256, depth=3, vocab=1000):
     tokens = torch.zeros(micro_batch_size, sequence_length, dtype=torch.long)
     return Net(int(width), int(depth), int(vocab)), {"tokens": tokens}
+
+
+def talkative(micro_batch_size, sequence_length):
+    print("from print")
+    os.write(1, b"from below python")
+    return net(micro_batch_size, sequence_length)
 
 
 def broken(micro_batch_size, sequence_length):
@@ -161,6 +169,7 @@ def test_an_argument_that_is_no_pair_is_refused(folder, capsys):
     [
         (["--global-batch-size", "33"], 2, "33"),
         (["--micro-batch-size", "3"], 2, "3"),
+        (["--global-batch-size", "1" + "0" * 30], 2, "3.125e+28 samples per rank"),
         (["--precision", "fp32"], 2, "trace the model again"),
         (["--sequence-length", "64"], 2, "trace the model again"),
         (["--model-arg", "width=8"], 2, "--model-arg"),
@@ -272,6 +281,14 @@ def test_a_trace_has_its_totals_on_top_and_serves_as_a_model(folder, graph, caps
     assert document["backward_flop"] > document["forward_flop"] > 0
     assert document["saved_bytes"] > 0
     assert len(document["blocks"]) >= 5
+
+
+def test_what_a_model_prints_stays_off_the_output(folder, capfd):
+    assert cli.answer(["trace", f"{folder}/model.py:talkative", "--sequence-length", "8", "--json"]) == 0
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["num_params"] > 0
+    assert "from print" in captured.err
+    assert "from below python" in captured.err
 
 
 def test_machines_lists_every_shipped_profile(capsys):
