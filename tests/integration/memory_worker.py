@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import gc
 import json
 import logging
@@ -21,16 +21,19 @@ from deepspeed.utils import groups
 from runtime.load_model import build
 from runtime.recompute import recompute
 from runtime.record_memory import MemoryRecorder
+from runtime.weights import sharded_model, whole_model
 
 
 def run(case: dict[str, Any]) -> dict[str, int]:
     config = case["config"]
     stage_3 = config["zero_optimization"]["stage"] == 3
+    micro_batch_size = config["train_micro_batch_size_per_gpu"]
+    made = functools.partial(build, case["spec"], "file", case["arguments"], micro_batch_size, case["sequence_length"])
+    _, example = made()
+    reference = whole_model(made, 0) if stage_3 and dist.get_rank() == 0 else None
     with MemoryRecorder(torch.device("cpu")) as memory:
-        torch.manual_seed(0)
-        with deepspeed.zero.Init(config_dict_or_path=config) if stage_3 else contextlib.nullcontext():
-            micro_batch_size = config["train_micro_batch_size_per_gpu"]
-            model, batch = build(case["spec"], "file", case["arguments"], micro_batch_size, case["sequence_length"])
+        model = sharded_model(made, 0, config, reference) if stage_3 else whole_model(made, 0)
+        batch = {name: value.clone() for name, value in example.items()}
         recompute(model, case["recompute"])
         engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
         memory.built()

@@ -61,6 +61,12 @@ def test_two_ranks_train_as_one_process(tmp_path, degrees, recompute):
     check_losses(folder, 2)
 
 
+def test_a_model_that_initializes_and_copies_its_parts_late_trains_sharded_as_one_process(tmp_path):
+    folder = emitted(tmp_path / "plan", (2, 2, 2), model="Late")
+    use_sgd(folder)
+    check_losses(folder, 2)
+
+
 def test_a_secondary_partition_with_recomputation_trains_as_one_process(tmp_path):
     folder = emitted(tmp_path / "plan", (4, 4, 4), world_size=4, secondary_degree=2, recompute="full")
     check_losses(folder, 4)

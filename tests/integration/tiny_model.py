@@ -39,6 +39,23 @@ class Net(nn.Module):
         return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), tokens.flatten())
 
 
+class Late(Net):
+    """Copies its layers, and initializes weights by their places, once the modules that own them are complete."""
+
+    def __init__(self, width, depth, vocab):
+        super().__init__(width, depth, vocab)
+        layer = nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+        with torch.no_grad():
+            self.embed.weight[0].zero_()
+            for parameter in self.encoder.parameters():
+                if parameter.shape == (2 * width, width):
+                    nn.init.xavier_uniform_(parameter)
+
+    def forward(self, tokens, soft):
+        return super().forward(tokens, self.encoder(soft))
+
+
 class Failing(Net):
     """Fails on one rank, in the middle of training."""
 
@@ -64,7 +81,7 @@ class Exploding(Net):
 
 
 def net(micro_batch_size, sequence_length=16, model: str = "Net"):
-    classes = {"Net": Net, "Failing": Failing, "Slow": Slow, "Exploding": Exploding}
+    classes = {"Net": Net, "Late": Late, "Failing": Failing, "Slow": Slow, "Exploding": Exploding}
     made = classes[model](width=32, depth=3, vocab=64)
     tokens = torch.randint(0, 64, (micro_batch_size, sequence_length))
     return made, {"tokens": tokens, "soft": torch.randn(micro_batch_size, sequence_length, 32)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import sys
@@ -18,16 +19,18 @@ from deepspeed.utils import groups
 from runtime.load_model import build
 from runtime.recompute import recompute
 from runtime.record_traffic import RecordTraffic
+from runtime.weights import sharded_model, whole_model
 
 LINEAR = torch.nn.functional.linear
 
 
 def run(case: dict[str, Any]) -> list[list[Any]]:
     config = case["config"]
-    torch.manual_seed(0)
-    stage_3 = config["zero_optimization"]["stage"] == 3
-    with deepspeed.zero.Init(config_dict_or_path=config, enabled=stage_3):
-        model, batch = build(case["spec"], case["kind"], {}, 2, 8)
+    made = functools.partial(build, case["spec"], case["kind"], {}, 2, 8)
+    _, batch = made()
+    model = whole_model(made, 0)
+    if config["zero_optimization"]["stage"] == 3:
+        model = sharded_model(made, 0, config, model if dist.get_rank() == 0 else None)
     recompute(model, case["recompute"])
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=[p for p in model.parameters() if p.requires_grad], config=config
@@ -40,7 +43,7 @@ def run(case: dict[str, Any]) -> list[list[Any]]:
                 engine.step()
     engine.destroy()
     groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # hpZ's group is made once per process
-    torch.nn.functional.linear = LINEAR  # zero.Init leaves stage 3's own in place
+    torch.nn.functional.linear = LINEAR  # stage 3 leaves its own in place
     return [[m.operation, m.degree_from, m.degree_to, m.message_bytes] for m in recorder.messages]
 
 
