@@ -5,8 +5,7 @@ from __future__ import annotations
 from costmodels.workload import Workload
 from planner.choose.candidate import Candidate, as_alternative
 from planner.plan import Alternative, Predicted
-
-GIB = 2**30
+from planner.report.figures import bytes_text
 
 
 def alternatives(workload: Workload, chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
@@ -22,7 +21,7 @@ def alternatives(workload: Workload, chosen: Candidate, others: tuple[Candidate,
 def _verdict(chosen: Candidate, other: Candidate) -> str:
     memory = other.predicted.memory
     if not other.fits:
-        return f"needs {memory.peak_bytes / GIB:.1f} GiB, has {memory.budget_bytes / GIB:.1f} GiB"
+        return f"needs {bytes_text(memory.peak_bytes)}, has {bytes_text(memory.budget_bytes)}"
     mine, its = chosen.predicted, other.predicted
     change = its.step_s / mine.step_s - 1
     text = f"{abs(change):.1%} {'slower' if change >= 0 else 'faster'}"

@@ -15,8 +15,7 @@ from planner.plan import (
     PlannedModel,
     SolverReport,
 )
-
-GIB = 2**30
+from planner.report.figures import bytes_text
 
 
 def assemble(
@@ -91,14 +90,14 @@ def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
     warnings = []
     if not chosen.fits:
         warnings.append(
-            f"this strategy does not fit: it needs {memory.peak_bytes / GIB:.1f} GiB per rank, and "
-            f"{memory.budget_bytes / GIB:.1f} GiB are available"
+            f"this strategy does not fit: it needs {bytes_text(memory.peak_bytes)} per rank, and "
+            f"{bytes_text(memory.budget_bytes)} are available"
         )
     if memory.init_peak_bytes > memory.budget_bytes:
         warnings.append(
-            f"building the model and the engine needs {memory.init_peak_bytes / GIB:.1f} GiB on the device, more than "
-            f"the {memory.budget_bytes / GIB:.1f} GiB available, although the steps themselves "
-            f"need {memory.peak_bytes / GIB:.1f} GiB"
+            f"building the model and the engine needs {bytes_text(memory.init_peak_bytes)} on the device, more than "
+            f"the {bytes_text(memory.budget_bytes)} available, although the steps themselves "
+            f"need {bytes_text(memory.peak_bytes)}"
         )
     if asked.job.allow_lossy:
         warnings.append("--allow-lossy changes nothing: this version plans no quantized communication")

@@ -14,8 +14,8 @@ from planner.choose.candidate import Candidate, as_alternative
 from planner.choose.setting import Setting, setting
 from planner.errors import InputError
 from planner.plan import Infeasible
+from planner.report.figures import bytes_text
 
-GIB = 2**30
 MAX_RANKS = 2**16
 """No larger machine is suggested."""
 
@@ -47,7 +47,7 @@ def message(found: Infeasible) -> str:
     """Returns the text for people: how much is needed, what there is, what to try."""
     lines = [
         f"nothing fits: {found.model_name} on {found.world_size} ranks of {found.hardware_name} needs "
-        f"{_gib(found.needed_bytes)} per rank at least, and {_gib(found.available_bytes)} are available",
+        f"{bytes_text(found.needed_bytes)} per rank at least, and {bytes_text(found.available_bytes)} are available",
         f"nearest: {found.nearest.name} at micro-batch {found.nearest.micro_batch_size}, {found.nearest.verdict}",
     ]
     lines += [f"try: {suggestion}" for suggestion in found.suggestions]
@@ -57,15 +57,17 @@ def message(found: Infeasible) -> str:
 def _verdict(asked: Setting, nearest: Candidate) -> str:
     memory = nearest.predicted.memory
     amounts = [(name.replace("_", " "), amount) for name, amount in memory.components if amount]
-    sums = " + ".join(f"{name} {_gib(amount)}" for name, amount in amounts)
+    sums = " + ".join(f"{name} {bytes_text(amount)}" for name, amount in amounts)
     over_bytes = memory.peak_bytes - asked.budget_bytes
-    return f"{sums} = {_gib(memory.peak_bytes)} ({memory.peak_phase}), {_gib(over_bytes)} too much"
+    return f"{sums} = {bytes_text(memory.peak_bytes)} ({memory.peak_phase}), {bytes_text(over_bytes)} too much"
 
 
 def _suggestions(asked: Setting, nearest: Candidate, smallest: Smallest) -> Iterator[str]:
     yield from _smaller_work(asked, smallest)
     yield from _more_nodes(asked, smallest)
-    yield f"a budget of {_gib(nearest.predicted.memory.peak_bytes)} per rank, if the device has it"
+    needed_bytes = nearest.predicted.memory.peak_bytes
+    if needed_bytes <= asked.machine.usable_bytes:
+        yield f"--memory-budget {needed_bytes}: {bytes_text(needed_bytes)} per rank, which the device has"
     yield _offload(asked)
 
 
@@ -155,13 +157,9 @@ def _offload(asked: Setting) -> str:
     states_bytes = widths.optimizer * asked.workload.num_trainable_params
     node_bytes = states_bytes * asked.machine.ranks_per_node // asked.machine.world_size
     return (
-        f"optimizer states in host memory would need {_gib(node_bytes)} on each node, which has "
-        f"{_gib(asked.profile.host.memory_bytes)}; this version does not plan offload"
+        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, which has "
+        f"{bytes_text(asked.profile.host.memory_bytes)}; this version does not plan offload"
     )
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:,.1f} GiB"
 
 
 def at_smallest_batch(asked: Setting) -> Setting:

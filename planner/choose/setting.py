@@ -12,6 +12,7 @@ from planner.errors import InputError
 from planner.job import Job
 from planner.machine import Machine, machine
 from planner.model_graph import ModelGraph
+from planner.report.figures import bytes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
     """Returns the question that model, machine and job ask together.
 
     Raises:
-        InputError: They do not go together: a batch that does not divide, another precision than was traced.
+        InputError: They do not go together: a batch that does not divide, another precision than was traced, a budget
+            that the device has not.
     """
     for name, asked, traced in (
         ("precision", job.precision, graph.precision),
@@ -49,6 +51,12 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
             )
     if job.offload == "optimizer":
         raise InputError("offload of optimizer states is not there yet; use --offload none, or more nodes")
+    device = profile.device
+    if job.memory_budget_bytes is not None and job.memory_budget_bytes > device.memory_bytes:
+        raise InputError(
+            f"a memory budget of {bytes_text(job.memory_budget_bytes)} is more than {device.name} has: "
+            f"{bytes_text(device.memory_bytes)} per rank; lower it, or plan for another machine"
+        )
     return Setting(
         graph=graph,
         profile=profile,

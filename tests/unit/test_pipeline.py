@@ -162,7 +162,7 @@ def test_72b_on_one_node_is_refused_with_the_number_of_nodes_that_would_do() -> 
     assert found.needed_bytes == pytest.approx(states_bytes, rel=0.10)
     assert found.available_bytes < 40 * GIB
     assert f"needs {found.needed_bytes / GIB:.1f} GiB per rank" in str(caught.value)
-    assert f"{found.available_bytes / GIB:.1f} GiB are available" in str(caught.value)
+    assert f"{found.available_bytes / GIB:.2f} GiB are available" in str(caught.value)
     (nodes,) = (text for text in found.suggestions if text.startswith("--nodes"))
     num_nodes = int(nodes.split(":")[0].removeprefix("--nodes "))
     sizes = [8 * (num_nodes - 1), 8 * num_nodes]
@@ -193,6 +193,22 @@ def test_a_suggestion_to_recompute_or_shrink_the_micro_batch_is_true() -> None:
         plan(TINY, FOUR_NODES, tight.model_copy(update={"memory_budget_bytes": between}))
     assert any(text.startswith("--micro-batch-size 1") for text in caught.value.infeasible.suggestions)
     plan(TINY, FOUR_NODES, tight.model_copy(update={"memory_budget_bytes": between, "micro_batch_size": 1}))
+
+
+def test_a_suggested_budget_is_enough_to_the_byte_and_says_amounts_in_their_own_unit() -> None:
+    tiny = Job(global_batch_size=32, memory_budget_bytes=70)
+    with pytest.raises(DoesNotFit, match=r"needs \d+\.\d+ MiB per rank at least, and 70 B are available") as caught:
+        plan(TINY, FOUR_NODES, tiny)
+    (budget,) = (text for text in caught.value.infeasible.suggestions if text.startswith("--memory-budget"))
+    enough = int(budget.split(":")[0].removeprefix("--memory-budget "))
+    plan(TINY, FOUR_NODES, tiny.model_copy(update={"memory_budget_bytes": enough}))
+    with pytest.raises(DoesNotFit):
+        plan(TINY, FOUR_NODES, tiny.model_copy(update={"memory_budget_bytes": enough - 1}))
+
+
+def test_a_budget_beyond_the_device_is_refused() -> None:
+    with pytest.raises(InputError, match=r"500\.0 GiB is more than .* has: "):
+        plan(TINY, FOUR_NODES, Job(global_batch_size=32, memory_budget_bytes=500 * GIB))
 
 
 def test_a_sweep_answers_for_every_size_as_plan_does(planned: Plan) -> None:
