@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from runtime.load_model import build, load_callable
 from runtime.ranks import LaunchError, Ranks
 from runtime.recompute import recompute
 from runtime.settings import Options, Settings
-from runtime.weights import seed_randomness, sharded_model, whole_model
+from runtime.weights import parameters_without_memory, seed_randomness, sharded_model, whole_model
 
 
 def prepare_samples(settings: Settings, options: Options, ranks: Ranks) -> Samples:
@@ -40,10 +39,10 @@ def generated_samples(settings: Settings, seed: int) -> Samples:
     """Returns random samples that look like the example batch.
 
     The example is one of the whole global batch, so that its range of integers is the same for every micro-batch; it
-    comes with a model whose weights nobody needs, so they are left as allocated.
+    comes with a model whose weights nobody needs, and that gets none.
     """
     torch.manual_seed(seed)
-    with _weights_unset():
+    with parameters_without_memory():
         _, example = _build(settings, settings.global_batch_size)()
     return samples_like(example, settings.global_batch_size, seed)
 
@@ -84,21 +83,3 @@ def _build(settings: Settings, num_samples: int) -> Callable[[], tuple[nn.Module
         return build(settings.spec, settings.kind, settings.arguments, num_samples, settings.sequence_length)
 
     return make
-
-
-@contextlib.contextmanager
-def _weights_unset() -> Iterator[None]:
-    """Leaves the work of `torch.nn.init` out: a model made for its example batch needs no weights."""
-    names = [name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_")]
-    originals = {name: getattr(nn.init, name) for name in names}
-    for name in names:
-        setattr(nn.init, name, _unchanged)
-    try:
-        yield
-    finally:
-        for name, function in originals.items():
-            setattr(nn.init, name, function)
-
-
-def _unchanged(tensor: torch.Tensor, *_arguments: Any, **_options: Any) -> torch.Tensor:
-    return tensor

@@ -42,7 +42,7 @@ def sharded_model(build: Build, seed: int, config: Mapping[str, Any], reference:
 
     # Given a module, it shards that at once, and puts stage 3's linear operator in place; this one has no parameters.
     sharder = deepspeed.zero.Init(module=nn.Module(), config_dict_or_path=dict(config))
-    with sharder.local_device, _parameters_without_memory():
+    with sharder.local_device, parameters_without_memory():
         torch.manual_seed(seed)
         model, _ = build()
     model.train()
@@ -57,23 +57,6 @@ def sharded_model(build: Build, seed: int, config: Mapping[str, Any], reference:
             setattr(module, place, sharded[parameter])
     _deal_buffers(model, reference, sharder.local_device)
     return model
-
-
-@contextmanager
-def _parameters_without_memory() -> Iterator[None]:
-    """Moves every parameter to the device "meta" as a module takes it: it keeps its shape, and is written in vain."""
-    register = nn.Module.register_parameter
-
-    def without_memory(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and parameter.device.type != "meta":
-            parameter = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-        register(module, name, parameter)
-
-    nn.Module.register_parameter = without_memory  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def _children_first(module: nn.Module) -> list[nn.Module]:
@@ -109,6 +92,26 @@ def _deal_buffers(model: nn.Module, reference: nn.Module | None, device: torch.d
             value = given[0]
             assert value is not None
             setattr(module, name, value.to(device))
+
+
+@contextmanager
+def parameters_without_memory() -> Iterator[None]:
+    """Moves every parameter to the device "meta" as a module takes it: it keeps its shape, and is written in vain.
+
+    Nothing of `torch.nn.init` is replaced: what a model imports meanwhile may keep it for good.
+    """
+    register = nn.Module.register_parameter
+
+    def without_memory(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and parameter.device.type != "meta":
+            parameter = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = without_memory  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def seed_randomness(seed: int, rank: int) -> None:
