@@ -73,6 +73,11 @@ class ModuleCall:
     """Indices into `Workload.parameters`, in the module's own order of registration; first those that it owns
     directly, then those of other modules that its forward reads itself (`F.linear(x, self.embedding.weight)`). Empty
     for a module without parameters."""
+    depth: int = 1
+    """Calls around it, 0 for the root: a call lasts until the next one that is not deeper."""
+    inputs_require_grad: bool = True
+    """A tensor among its positional arguments does; engines do not look at keyword arguments."""
+    outputs_require_grad: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,9 @@ class Segment:
     """Forward only: the part of `net_bytes` that stays when the block is recomputed (what other blocks hold)."""
     product_io_bytes: Amount = Amount()
     """Bytes that the operators with FLOPs read and write, the memory side of their roofline."""
+    gradients: tuple[int, ...] = ()
+    """Backward only: indices into `Workload.parameters` of the trainable parameters whose gradients are complete in
+    it, in order of time. A parameter that the loss does not reach is in no segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,8 @@ class Workload:
     """Bytes of the batch, alive through the step."""
     buffer_bytes: int = 0
     """Bytes of the module's registered buffers."""
+    linears: tuple[tuple[int, int], ...] = ()
+    """(weight, bias) of every use of `torch.nn.functional.linear`, once each: engines put their own in its place."""
 
     @property
     def num_classes(self) -> int:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from costmodels.strategy import Precision
 from costmodels.workload import Workload
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class ModelSource(BaseModel):

@@ -43,8 +43,6 @@ class _Moment:
     call: ModuleCall
     forward_segment: int
     backward_segment: int
-    inputs_require_grad: bool
-    outputs_require_grad: bool
     recomputed: bool
     """The call is of a module that is run again in backward."""
 
@@ -62,26 +60,15 @@ def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
 @lru_cache(maxsize=32)
 def _hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
     timeline = tuple(
-        replace(moment, call=ModuleCall(moment.call.module, _as_numbered(workload, moment.call)))
+        replace(moment, call=replace(moment.call, parameters=_as_numbered(workload, moment.call)))
         for moment in _timeline(workload, assignment)
     )
     forward = tuple(_forward_hook(moment, moment.forward_segment) for moment in timeline)
     return forward + tuple(_backward(timeline))
 
 
-@lru_cache(maxsize=8)
-def backward_calls(workload: Workload) -> tuple[tuple[bool, ModuleCall, int], ...]:
-    """Returns (is_start, call, segment) of the calls whose gradients backward computes, in backward's order."""
-    timeline = _timeline(workload, ())
-    return tuple(
-        (moment.is_start, moment.call, moment.backward_segment)
-        for moment in reversed(tuple(timeline))
-        if moment.outputs_require_grad
-    )
-
-
 def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
-    """Yields starts and ends. A call ends when the next one is not of a module inside it."""
+    """Yields starts and ends. A call ends when the next one is not deeper."""
     recomputed = {
         block.name
         for block in workload.blocks
@@ -89,35 +76,24 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
     }
     backward_of = _backward_segments(workload)
     opened: list[_Moment] = []
-    differentiable = False
     for index, segment in enumerate(workload.segments):
         if segment.phase != "forward":
             continue
         for call in segment.calls:
-            while opened and not _inside(call.module, opened[-1].call.module):
-                ended = opened.pop()
-                differentiable = differentiable or _trains(workload, ended.call)
-                yield replace(ended, is_start=False, outputs_require_grad=differentiable)
+            while opened and opened[-1].call.depth >= call.depth:
+                yield replace(opened.pop(), is_start=False)
             opened.append(
                 _Moment(
                     is_start=True,
                     call=call,
                     forward_segment=index,
                     backward_segment=backward_of.get(call.module, backward_of.get(f"#{segment.block}", index)),
-                    inputs_require_grad=differentiable,
-                    outputs_require_grad=True,
                     recomputed=call.module in recomputed,
                 )
             )
             yield opened[-1]
     while opened:
-        ended = opened.pop()
-        differentiable = differentiable or _trains(workload, ended.call)
-        yield replace(ended, is_start=False, outputs_require_grad=differentiable)
-
-
-def _inside(module: str, ancestor: str) -> bool:
-    return module != ancestor and (ancestor == "" or module.startswith(f"{ancestor}."))
+        yield replace(opened.pop(), is_start=False)
 
 
 def _as_numbered(workload: Workload, call: ModuleCall) -> tuple[int, ...]:
@@ -126,10 +102,6 @@ def _as_numbered(workload: Workload, call: ModuleCall) -> tuple[int, ...]:
         return any(name.rpartition(".")[0] == call.module for name in (parameter.name, *parameter.aliases))
 
     return tuple(sorted(call.parameters, key=is_own))
-
-
-def _trains(workload: Workload, call: ModuleCall) -> bool:
-    return any(workload.parameters[parameter].trainable for parameter in call.parameters)
 
 
 def _backward_segments(workload: Workload) -> dict[str, int]:
@@ -152,10 +124,10 @@ def _backward(timeline: tuple[_Moment, ...]) -> Iterator[Hook]:
         moment = timeline[index]
         call, segment = moment.call, moment.backward_segment
         if moment.is_start:
-            if moment.inputs_require_grad:
+            if call.inputs_require_grad:
                 yield Hook("release", "backward", call.module, call.parameters, segment)
             continue
-        if not moment.outputs_require_grad:
+        if not call.outputs_require_grad:
             continue
         yield Hook("fetch", "backward", call.module, call.parameters, segment)
         if moment.recomputed:

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from costmodels.deepspeed.hooks import backward_calls
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.engine import Operation
-from costmodels.workload import ModuleCall, Workload
+from costmodels.workload import Workload
 
 ENGINE_BUCKET_ELEMENTS = 500_000_000
 """Stage 0's bucket; no setting changes it. Source: MEMORY_OPT_ALLREDUCE_SIZE, deepspeed/runtime/engine.py, 0.19.8."""
@@ -20,44 +19,21 @@ ENGINE_BUCKET_ELEMENTS = 500_000_000
 
 @lru_cache(maxsize=16)
 def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
-    """Returns the trainable parameters in the order in which backward completes their gradients.
+    """Returns the trainable parameters in the order in which their gradients come to be reduced.
 
-    A tied parameter is complete at its last use. Within a module, what is used last comes first; of a weight and its
-    bias autograd reaches the bias first, since the weight is transposed before it is used. Stage 3 has a linear
-    operator of its own, which gives both at once. Parameters that a module with children uses itself are taken to
-    come when its backward ends. The order decides only where one bucket ends and the next begins: no byte depends on
-    it, and no message either while one bucket holds all.
+    That is the order in which backward completes them, as traced: of a weight and its bias autograd reaches the bias
+    first, since the weight is transposed before it is used. Stage 3 has a linear operator of its own, which gives both
+    at once, and the weight is taken first. What the loss does not reach has no gradient, and is not reduced.
 
     Source: `LinearFunctionForZeroStage3`, deepspeed/runtime/zero/linear.py, 0.19.8.
     """
-    order: dict[int, None] = {}
-    calls = backward_calls(workload)
-    # Backward meets a module's end, then its children, then its start: two ends in a row are a parent and its child.
-    is_parent = {
-        outer.module
-        for (outer_starts, outer, _), (inner_starts, _, _) in pairwise(calls)
-        if not outer_starts and not inner_starts
-    }
-    for is_start, call, _ in calls:
-        if is_start == (call.module in is_parent):
-            for parameter in _within_module(workload, call, stage):
-                order.pop(parameter, None)
-                order[parameter] = None
-    missed = (index for index in range(len(workload.parameters)) if index not in order)
-    return tuple(index for index in (*order, *missed) if workload.parameters[index].trainable)
-
-
-def _within_module(workload: Workload, call: ModuleCall, stage: int) -> Iterator[int]:
-    together: list[list[int]] = []
-    """Parameters that one operator uses: a vector goes with what is before it."""
-    for index in call.parameters:
-        if together and len(workload.parameters[index].shape) <= 1:
-            together[-1].append(index)
-        else:
-            together.append([index])
-    for group in reversed(together):
-        is_norm = len(workload.parameters[group[0]].shape) <= 1
-        yield from group if is_norm or stage == 3 else reversed(group)
+    order = [index for segment in workload.segments for index in segment.gradients]
+    if stage == 3:
+        linears = frozenset(workload.linears)
+        for place, (bias, weight) in enumerate(list(pairwise(order))):
+            if (weight, bias) in linears:
+                order[place : place + 2] = weight, bias
+    return tuple(order)
 
 
 def engine_buckets(sizes: Iterable[int]) -> Iterator[int]:

@@ -73,7 +73,9 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]
     trainable = tuple(index for index, parameter in enumerate(workload.parameters) if parameter.trainable)
     shards = FlatShards(sizes, trainable, world)
     by_gradient = knobs.stage == 2 or knobs.overlap_comm
-    order = gradient_order(workload, knobs.stage) if by_gradient else trainable
+    order = gradient_order(workload, knobs.stage)
+    if not by_gradient:
+        order = tuple(sorted(order))
     cause: Cause = "backward" if knobs.stage == 2 else "boundary"
     for _ in range(shape.num_micro_batches if knobs.stage == 2 else 1):
         for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):

@@ -64,7 +64,14 @@ def join_by_samples(
 
 def _segment(full: MeasuredSegment, one: MeasuredSegment, other: MeasuredSegment, micro_batch_size: int) -> Segment:
     amounts = {name: affine(getattr(one, name), getattr(other, name), micro_batch_size) for name in _AMOUNTS}
-    return Segment(block=full.block, phase=full.phase, calls=full.calls, num_operators=full.num_operators, **amounts)
+    return Segment(
+        block=full.block,
+        phase=full.phase,
+        calls=full.calls,
+        num_operators=full.num_operators,
+        gradients=full.gradients,
+        **amounts,
+    )
 
 
 def _roles(layout: BlockLayout) -> dict[int, Hashable]:

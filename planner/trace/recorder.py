@@ -10,9 +10,10 @@ import bisect
 import operator
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
@@ -71,6 +72,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._last_call = 0
         self._nodes: dict[int, fx.Node] = {}
         self._warnings: list[str] = []
+        self._trained: list[tuple[str, torch.Tensor]] = []
+        self._completed: list[tuple[int, str]] = []
+        self._linears: dict[tuple[str, str], None] = {}
         self._failure: BaseException | None = None
         self._failed_in = ""
 
@@ -86,6 +90,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node.meta["bytes"] = tensor_bytes(tensor)
         tensor._trace_node = node  # type: ignore[attr-defined]
         self._storage_of[tensor.untyped_storage()._cdata] = UNTRACKED
+        if kind == "parameter" and tensor.requires_grad:
+            self._trained.append((name, tensor))
 
     def module_of(self, error: BaseException) -> str:
         """Returns the name of the innermost module whose forward the error left, or that runs now."""
@@ -97,9 +103,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         hooks = [
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module, always_call=True),
+            *(
+                tensor.register_post_accumulate_grad_hook(self._completes(name))  # type: ignore[no-untyped-call]
+                for name, tensor in self._trained
+            ),
         ]
         try:
-            with self:
+            with self, patch.object(nn.functional, "linear", self._noting(nn.functional.linear)):
                 yield
         finally:
             for hook in hooks:
@@ -116,6 +126,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             calls=tuple(self._calls),
             events=tuple(self._events),
             gradients=frozenset(held) - {UNTRACKED},
+            completed=tuple(self._completed),
+            linears=tuple(self._linears),
             warnings=tuple(self._warnings),
         )
 
@@ -238,18 +250,40 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watches[index] = weakref.ref(storage, died)
         return index
 
-    def _enter_module(self, module: nn.Module, args: Any) -> None:  # noqa: ARG002 - torch's signature
+    def _noting(self, linear: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def noted(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - torch's name
+            places = [self._operand(tensor).meta for tensor in (weight, bias) if tensor is not None]
+            if len(places) == 2 and all(place.get("kind") == "parameter" for place in places):
+                self._linears[places[0]["name"], places[1]["name"]] = None
+            return linear(input, weight, bias)
+
+        return noted
+
+    def _completes(self, name: str) -> Callable[[torch.Tensor], None]:
+        return lambda _: self._completed.append((max(self._num_operators - 1, 0), name))
+
+    def _enter_module(self, module: nn.Module, args: Any) -> None:
         name = self._names.get(module)
         if name is None or len(self._stack) == 1:
             # A module that the model made on the fly counts as part of its caller; the root is call 0.
             self._stack.append(self._stack[-1])
             return
         phase = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
-        self._calls.append(Call(name, self._stack[-1], phase))
+        self._calls.append(Call(name, self._stack[-1], phase, inputs_require_grad=_require_grad(args)))
         self._stack.append(len(self._calls) - 1)
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 - torch's signature
         error = sys.exception()
         if error is not None and error is not self._failure:
             self._failure, self._failed_in = error, self._calls[self._stack[-1]].module
-        self._stack.pop()
+        call = self._stack.pop()
+        if call not in self._stack[1:]:
+            self._calls[call] = self._calls[call]._replace(outputs_require_grad=_require_grad(output))
+
+
+def _require_grad(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad
+    if isinstance(value, dict):
+        return any(_require_grad(item) for item in value.values())
+    return isinstance(value, list | tuple) and any(_require_grad(item) for item in value)

@@ -35,6 +35,9 @@ class Call(NamedTuple):
     """Index of the call that it happened in; the first call, the root's, is its own parent."""
     phase: str
     """"forward", or "backward" when a checkpoint of the model's own called it again."""
+    inputs_require_grad: bool = False
+    """A tensor among the positional arguments does, lists and dictionaries included."""
+    outputs_require_grad: bool = False
 
 
 class MemoryEvent(NamedTuple):
@@ -70,6 +73,10 @@ class Recording:
     """In order of time; storages of parameters, buffers and inputs have none."""
     gradients: frozenset[int]
     """Storages that are a parameter's gradient at the end."""
+    completed: tuple[tuple[int, str], ...]
+    """(the operator that was the last to run, parameter) when autograd completed each gradient, in order of time."""
+    linears: tuple[tuple[str, str], ...]
+    """The parameters that were weight and bias of `torch.nn.functional.linear`, once each, in order of time."""
     warnings: tuple[str, ...]
 
 

@@ -27,6 +27,7 @@ class MeasuredSegment:
     peak_bytes: int
     net_bytes: int
     kept_bytes: int
+    gradients: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ def measure_segments(facts: ModelFacts, layout: BlockLayout, recording: Recordin
     events: list[list[MemoryEvent]] = [[] for _ in stretches]
     for event in activation_events(recording):
         events[segment_of[event.operator]].append(event)
+    gradients = _gradients(facts, recording, segment_of, len(stretches))
     readers = _readers(layout, recording)
     born_in: dict[int, int] = {}
     measured = []
@@ -64,9 +66,19 @@ def measure_segments(facts: ModelFacts, layout: BlockLayout, recording: Recordin
                 peak_bytes=peak,
                 net_bytes=net,
                 kept_bytes=_kept(stretch, position, events[position], readers, born_in),
+                gradients=tuple(gradients[position]),
             )
         )
     return measured
+
+
+def _gradients(facts: ModelFacts, recording: Recording, segment_of: list[int], num_segments: int) -> list[list[int]]:
+    """Returns for each segment the parameters whose gradients autograd completes in it, in order of time."""
+    index_of = {parameter.name: index for index, parameter in enumerate(facts.parameters)}
+    gradients: list[list[int]] = [[] for _ in range(num_segments)]
+    for operator, name in recording.completed:
+        gradients[segment_of[operator]].append(index_of[name])
+    return gradients
 
 
 def _stretches(layout: BlockLayout, recording: Recording) -> Iterator[_Stretch]:
@@ -164,8 +176,23 @@ def _calls(
             following = begins.setdefault(("forward", call), following)
     calls: list[list[ModuleCall]] = [[] for _ in stretches]
     for (_, call), index in sorted(begins.items(), key=lambda item: (item[1], item[0][1])):
-        calls[segment_of[index]].append(ModuleCall(recording.calls[call].module, parameters[call]))
+        calls[segment_of[index]].append(
+            ModuleCall(
+                recording.calls[call].module,
+                parameters[call],
+                _depth(recording, call),
+                recording.calls[call].inputs_require_grad,
+                recording.calls[call].outputs_require_grad,
+            )
+        )
     return calls
+
+
+def _depth(recording: Recording, call: int) -> int:
+    depth = 0
+    while recording.calls[call].parent != call:
+        depth, call = depth + 1, recording.calls[call].parent
+    return depth
 
 
 def _parameters_of_calls(facts: ModelFacts, recording: Recording) -> list[tuple[int, ...]]:

@@ -81,6 +81,7 @@ class _Tracer:
             segments=self._segments(model, recording, larger, layout),
             input_bytes=affine(model.input_bytes, larger.input_bytes, MICRO_BATCH_SIZE),
             buffer_bytes=model.facts.buffer_bytes,
+            linears=self._linears(model, recording),
         )
         return ModelGraph(
             name=model.facts.type_name,
@@ -95,6 +96,11 @@ class _Tracer:
 
     def _model(self, micro_batch_size: int) -> FakeModel:
         return fake_model(self._source, micro_batch_size, self._precision, self._sequence_length)
+
+    @staticmethod
+    def _linears(model: FakeModel, recording: Recording) -> tuple[tuple[int, int], ...]:
+        index_of = {parameter.name: index for index, parameter in enumerate(model.facts.parameters)}
+        return tuple((index_of[weight], index_of[bias]) for weight, bias in recording.linears)
 
     def _segments(
         self, model: FakeModel, recording: Recording, larger: FakeModel, layout: BlockLayout

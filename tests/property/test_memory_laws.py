@@ -27,11 +27,13 @@ def workloads(draw):
         net = Amount(draw(st.integers(0, 50)), draw(st.integers(0, 5000)))
         peak = net + Amount(draw(st.integers(0, 50)), draw(st.integers(0, 5000)))
         kept = Amount(draw(st.integers(0, net.constant)), draw(st.integers(0, net.per_sample)))
-        calls = (ModuleCall(f"{number}", owned),)
+        calls = (ModuleCall(f"{number}", owned, inputs_require_grad=number > 0),)
         forward.append(Segment(number, "forward", calls, Amount(), Amount(), 1, peak, net, kept))
         freed = Amount(-net.constant, -net.per_sample)
         more = Amount(draw(st.integers(0, 50)), draw(st.integers(0, 5000)))
-        backward.append(Segment(number, "backward", calls, Amount(), Amount(), 1, more, freed))
+        backward.append(
+            Segment(number, "backward", calls, Amount(), Amount(), 1, more, freed, gradients=owned * trainable)
+        )
     parameters[0] = replace(parameters[0], trainable=True)
     return Workload(tuple(parameters), tuple(blocks), (*forward, *reversed(backward)))
 

@@ -33,12 +33,13 @@ def hand_workload(
         return Segment(
             block,
             phase,
-            (ModuleCall(f"block.{block}", (block,)),),
+            (ModuleCall(f"block.{block}", (block,), inputs_require_grad=block > 0),),
             Amount(0, times * flop),
             Amount(0, times * io_bytes),
             times * num_operators,
             Amount(),
             Amount(),
+            gradients=(block,) if phase == "backward" and block not in frozen else (),
         )
 
     backward = [block for block in reversed(order) if differentiated is None or block in differentiated]

@@ -32,13 +32,17 @@ SIZES = (1001, 60, 512, 512, 33, 7)
 def chain(sizes: tuple[int, ...] = SIZES, frozen: tuple[int, ...] = ()) -> Workload:
     """Modules of one parameter each beneath a root without any, one after the other."""
     zero = Amount()
-    root = ModuleCall("", ())
-    calls = [ModuleCall(f"m{i}", (i,)) for i in range(len(sizes))]
     names = range(len(sizes))
+    trained = [i not in frozen for i in names]
+    root = ModuleCall("", (), 0, inputs_require_grad=False)
+    calls = [ModuleCall(f"m{i}", (i,), 1, any(trained[:i]), any(trained[: i + 1])) for i in names]
     forward = [
         Segment(i, "forward", (root, calls[i]) if i == 0 else (calls[i],), *[zero] * 2, 0, *[zero] * 2) for i in names
     ]
-    backward = [Segment(i, "backward", (calls[i],), *[zero] * 2, 0, *[zero] * 2) for i in reversed(names)]
+    backward = [
+        Segment(i, "backward", (calls[i],), *[zero] * 2, 0, *[zero] * 2, gradients=(i,) * trained[i])
+        for i in reversed(names)
+    ]
     return Workload(
         tuple(Parameter(f"m{i}.weight", (size, 1), i not in frozen) for i, size in enumerate(sizes)),
         tuple(Block(f"m{i}", 0, (i,), True) for i in names),

@@ -80,11 +80,11 @@ def _segment(shape: Shape, parameters: list[Parameter], blocks: list[Block], num
     kept = tokens * 2 * hidden if block.recomputable else saved
     times = 1 if phase == "forward" else 2
     calls = [ModuleCall(block.name, ())]
-    if number == 0 and phase == "forward":
-        calls.insert(0, ModuleCall("", ()))
-    calls += [ModuleCall(parameters[index].name.removesuffix(".weight"), (index,)) for index in block.parameters]
+    calls += [ModuleCall(parameters[index].name.removesuffix(".weight"), (index,), 2) for index in block.parameters]
     if not block.recomputable:
-        calls = [ModuleCall("", ())] * (number == 0 and phase == "forward") + [ModuleCall(block.name, block.parameters)]
+        calls = [ModuleCall(block.name, block.parameters, inputs_require_grad=number > 0)]
+    if number == 0 and phase == "forward":
+        calls.insert(0, ModuleCall("", (), 0, inputs_require_grad=False))
     if phase == "backward":
         calls.reverse()
     return Segment(
@@ -98,4 +98,5 @@ def _segment(shape: Shape, parameters: list[Parameter], blocks: list[Block], num
         net_bytes=Amount(0, saved if phase == "forward" else -saved),
         kept_bytes=Amount(0, kept) if phase == "forward" else Amount(),
         product_io_bytes=Amount(2 * times * num_params, 0),
+        gradients=tuple(reversed(block.parameters)) if phase == "backward" else (),
     )
