@@ -25,10 +25,13 @@ def save(profile: HardwareProfile, path: str | Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(as_json(profile))
-        Path(draft).chmod(0o644)
-        Path(draft).replace(target)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(as_json(profile))
+            Path(draft).chmod(0o644)
+            Path(draft).replace(target)
+        finally:
+            Path(draft).unlink(missing_ok=True)
     except OSError as error:
         raise ProfileError(f"cannot write the profile to {target}: {error.strerror}") from error
     return target

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from planner.plan import Plan
 
+CARRIED = "shardplan_runtime"
+"""The name under which the folder carries a copy of `runtime`, so that it never meets another package of that name."""
+
 _LAUNCH_PY = '''"""Trains {name} as plan.json and ds_config.json beside this file say, on {world} ranks.
 
 Start it by launch.sh, or by any of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +23,15 @@ def prepare_samples(settings: Settings, options: Options, ranks: Ranks) -> Sampl
     """Returns the run's samples: the user's dataset, or random ones that the first rank describes to the others.
 
     Raises:
-        LaunchError: The dataset has no length or no samples.
+        LaunchError: The dataset needs arguments, or has no length or no samples.
     """
     if options.data is not None:
-        dataset = load_callable(options.data, "file" if ".py:" in options.data else "module")()
+        make_dataset = load_callable(options.data, "file" if ".py:" in options.data else "module")
+        try:
+            inspect.signature(make_dataset).bind()
+        except TypeError as error:
+            raise LaunchError(f"{options.data} is called without arguments, but: {error}") from error
+        dataset = make_dataset()
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or len(dataset) == 0:
             raise LaunchError(f"{options.data} must return a dataset with a length and an item for each index below it")
         return DatasetSamples(dataset)

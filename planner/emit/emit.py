@@ -11,11 +11,26 @@ from pathlib import Path
 
 import runtime
 from planner.errors import InputError
-from planner.launch_files import hostfile_example, launch_py, launch_sh
+from planner.launch_files import CARRIED, hostfile_example, launch_py, launch_sh
 from planner.plan import Plan
 
-CARRIED = "shardplan_runtime"
-"""The name under which the folder carries a copy of `runtime`, so that it never meets another package of that name."""
+REPLACEABLE = frozenset(
+    {
+        "plan.json",
+        "ds_config.json",
+        "launch.py",
+        "launch.sh",
+        "hostfile.example",
+        "config.json",
+        "graph.json",
+        "hardware.json",
+        CARRIED,
+        "run.json",
+        "logs",
+        "report.html",
+    }
+)
+"""What planning and running put into a folder. Anything else is somebody's own."""
 
 _IMPORT = re.compile(r"^(\s*)(from|import) runtime\b", flags=re.MULTILINE)
 
@@ -60,9 +75,15 @@ def check_replaceable(folder: Path, force: bool) -> None:
     """Returns if a plan may be written to `folder`: what `emit` would refuse can be refused before the work.
 
     Raises:
-        InputError: There is something that `force` does not allow to replace.
+        InputError: There is something that `force` does not allow to replace, or the folder cannot be looked at.
     """
-    folder = folder.resolve()
+    try:
+        _check_replaceable(folder.resolve(), force)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _check_replaceable(folder: Path, force: bool) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -71,9 +92,13 @@ def check_replaceable(folder: Path, force: bool) -> None:
         raise InputError(
             f"{folder} exists already and is left as it is; choose another --out, or replace it by --force"
         )
-    if any(folder.iterdir()) and not (folder / "plan.json").is_file():
+    names = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names if name not in REPLACEABLE]
+    if foreign or (names and "plan.json" not in names):
+        first = (foreign or names)[0]
         raise InputError(
-            f"{folder} holds other things than a plan, and --force would delete them; choose another --out"
+            f"{folder} holds other things than a plan, such as {first}, and --force would delete them; choose another "
+            "--out, or move them away"
         )
 
 

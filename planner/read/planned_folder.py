@@ -61,13 +61,22 @@ def read_folder(folder: Path) -> PlannedFolder:
         InputError: no such folder, or its plan or graph is missing or damaged.
         ProfileError: the same of its machine.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give what `plan --out DIR` wrote")
     return PlannedFolder(
-        plan=_read(folder / PLAN_FILE, Plan),
+        plan=read_plan(folder),
         graph=_read(folder / GRAPH_FILE, ModelGraph),
         profile=read_profile(folder / HARDWARE_FILE),
     )
+
+
+def read_plan(folder: Path) -> Plan:
+    """Returns the plan in a folder.
+
+    Raises:
+        InputError: no such folder, or its plan is missing or damaged.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; give what `plan --out DIR` wrote")
+    return _read(folder / PLAN_FILE, Plan)
 
 
 def _read(path: Path, kind: type[_Value]) -> _Value:

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from planner.errors import InputError, RunError
-from planner.launch_files import processes
+from planner.launch_files import CARRIED, processes
 from planner.plan import Plan
+from planner.read.planned_folder import read_plan
 from planner.run.hostfile import Host, hostfile_text, read_hostfile
 from planner.run.rank_failure import find_failure
 from planner.run.run_report import Figures, RunReport, RunStep, predicted_figures
@@ -26,6 +25,7 @@ OnProgress = Callable[[int, float, float], None]
 """Told after each step: its number from 1, its loss and its seconds."""
 
 REPORT_FILE = "run.json"
+CONFIG_FILE = "ds_config.json"
 LOGS = "logs"
 
 
@@ -84,15 +84,11 @@ def run(
 
 
 def _read_plan(folder: Path) -> Plan:
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give what `shardplan plan --out DIR` wrote")
-    for name in ("plan.json", "ds_config.json", "launch.py"):
+    plan = read_plan(folder)
+    for name in (CONFIG_FILE, "launch.py", f"{CARRIED}/launch.py"):
         if not (folder / name).is_file():
             raise InputError(f"{folder} has no {name}; plan again with --out")
-    try:
-        return Plan.model_validate_json((folder / "plan.json").read_bytes())
-    except (OSError, ValidationError) as error:
-        raise InputError(f"{folder / 'plan.json'} is damaged: {error}; plan again with --out") from error
+    return plan
 
 
 def _remote_hosts(plan: Plan, hostfile: Path | None) -> tuple[Host, ...]:
@@ -193,6 +189,12 @@ def _write_report(plan: Plan, folder: Path, logs: Path) -> RunReport:
         for number, step in enumerate(steps, 1)
         if not math.isfinite(step.loss)
     ]
+    # The engine obeys the file; what is predicted is the plan's.
+    if json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")) != plan.ds_config:
+        warnings.append(
+            f"{CONFIG_FILE} is not as planned, and the predictions are the plan's; "
+            f"`shardplan estimate --ds-config {CONFIG_FILE}` predicts the file"
+        )
     report = RunReport(
         steps=steps,
         measured=Figures.model_validate(document["measured"]),

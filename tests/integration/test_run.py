@@ -122,6 +122,22 @@ def test_ones_own_data_is_trained_on(tmp_path):
     folder = emitted(tmp_path / "plan", (1, 1, 1))
     report = run(folder, steps=3, data=f"{TINY}:Samples")
     assert report.steps[2].loss < report.steps[0].loss
+    assert report.warnings == ()
+
+
+def test_data_that_needs_arguments_is_a_mistake_of_usage(tmp_path):
+    folder = emitted(tmp_path / "plan", (1, 1, 1))
+    with pytest.raises(InputError, match="called without arguments, but: missing"):
+        run(folder, data=f"{TINY}:net")
+
+
+def test_a_config_that_was_edited_is_not_compared_in_silence(tmp_path):
+    folder = emitted(tmp_path / "plan", (1, 1, 1))
+    config = json.loads((folder / "ds_config.json").read_text())
+    config["gradient_clipping"] = 1.0
+    (folder / "ds_config.json").write_text(json.dumps(config))
+    (warning,) = run(folder, steps=1).warnings
+    assert "ds_config.json is not as planned" in warning
 
 
 def test_other_numbers_of_ranks_are_refused_with_both_numbers(tmp_path):
@@ -139,7 +155,7 @@ def test_no_progress_ends_the_run(tmp_path):
     assert processes_of(folder) == {}
 
 
-@pytest.mark.parametrize("name", ["plan.json", "ds_config.json", "launch.py"])
+@pytest.mark.parametrize("name", ["plan.json", "ds_config.json", "launch.py", "shardplan_runtime/launch.py"])
 def test_an_incomplete_folder_is_refused(tmp_path, name):
     folder = emitted(tmp_path / "plan", (1, 1, 1))
     (folder / name).unlink()

@@ -218,11 +218,11 @@ def test_an_existing_folder_is_refused_before_any_work_and_left_as_it_is(tmp_pat
 def test_force_replaces_an_older_plan(graph, tmp_path, capsys):
     out_folder = tmp_path / "out"
     out_folder.mkdir()
-    for name in ("plan.json", "old"):
+    for name in ("plan.json", "run.json"):
         (out_folder / name).write_text("old")
     code, _, _ = answered(capsys, "plan", graph, *JOB, "--out", out_folder, "--force")
     assert code == 0
-    assert not (out_folder / "old").exists()
+    assert not (out_folder / "run.json").exists()
     assert json.loads((out_folder / "plan.json").read_text())
 
 
@@ -232,6 +232,12 @@ def test_force_does_not_replace_what_is_no_plan(tmp_path, capsys):
     assert code == 2
     assert "other things than a plan" in err
     assert (tmp_path / "kept").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_looked_at_is_a_mistake_of_usage(tmp_path, capsys):
+    code, _, err = answered(capsys, "plan", "no-such-model", *JOB, "--out", tmp_path / ("x" * 300))
+    assert code == 2
+    assert "File name too long" in err
 
 
 def test_the_summary_says_what_to_type_next(graph, tmp_path, capsys):

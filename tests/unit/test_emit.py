@@ -8,8 +8,9 @@ import pytest
 from sample_plan import PLAN
 
 import runtime
-from planner.emit.emit import CARRIED, emit, plan_json
+from planner.emit.emit import REPLACEABLE, emit, plan_json
 from planner.errors import InputError
+from planner.launch_files import CARRIED
 from planner.model_graph import ModelSource
 from planner.plan import Plan
 
@@ -93,6 +94,17 @@ def test_even_by_force_nothing_but_a_plan_is_replaced(tmp_path):
     (folder / "plan.json").rename(folder / "precious.json")
     before = files_below(tmp_path)
     with pytest.raises(InputError, match="would delete"):
+        emit(PLAN, folder, force=True)
+    assert files_below(tmp_path) == before
+
+
+def test_what_is_written_beside_a_plan_is_not_deleted_with_it(tmp_path):
+    folder = tmp_path / "plan"
+    emit(PLAN, folder)
+    assert {path.name for path in folder.iterdir()} <= REPLACEABLE
+    (folder / "checkpoint").mkdir()
+    before = files_below(tmp_path)
+    with pytest.raises(InputError, match="such as checkpoint"):
         emit(PLAN, folder, force=True)
     assert files_below(tmp_path) == before
 
