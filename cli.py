@@ -5,6 +5,7 @@ Heavy libraries are imported inside the commands that need them, so that `--help
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -332,6 +333,24 @@ def main() -> None:
 def answer(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; an error becomes a text, never a traceback."""
     try:
+        return _answer(arguments)
+    except BrokenPipeError:
+        _silence_output()  # Whoever read the output has closed it: nobody is left to tell.
+        return 1
+    except OSError as error:
+        _silence_output()
+        what = error.filename or "standard output"
+        Screen(as_json=False).note(failure_text(f"{what} cannot be written: {error.strerror}"))
+        return InputError.exit_code
+
+
+def _silence_output() -> None:
+    """Sends what is left to nowhere: Python would try again while it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _answer(arguments: list[str]) -> int:
+    try:
         returned = app(arguments, prog_name="shardplan", standalone_mode=False)
     except typer.TyperException as error:
         message = error.format_message().replace("Value error, ", "")
@@ -343,11 +362,9 @@ def answer(arguments: list[str]) -> int:
         return _fail(arguments, error, InputError.exit_code, str(error))
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has closed it: nobody is left to tell. Python would try again while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
+            raise
         return _fail(arguments, error, 1, _bug_text(error))
     return returned if isinstance(returned, int) else 0
 

@@ -275,6 +275,8 @@ def _read_config(path: Path, arguments: Mapping[str, str]) -> Any:
         return transformers.AutoConfig.for_model(model_type, **fields)
     except ValueError as error:
         raise UsageError(f"{file}: transformers {transformers.__version__} has no model type {model_type!r}") from error
+    except Exception as error:  # its validators have errors of their own
+        raise UsageError(f"{file}: transformers refuses the config: {' '.join(str(error).split())}") from error
 
 
 def _model_class(config: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,8 @@ def run(
         timeout_s: Longest time without progress; the first step of a large model takes minutes.
 
     Raises:
-        InputError: The folder is damaged, or this machine or the hostfile does not fit the plan.
+        InputError: The folder is damaged or another run is under way in it, or this machine or the hostfile does not
+            fit the plan.
         RunError: A rank failed, or nothing moved for `timeout_s`.
     """
     folder = folder.resolve()
@@ -61,13 +64,41 @@ def run(
     hosts = _remote_hosts(plan, hostfile)
     if not hosts:
         _check_devices(plan)
-    logs = _fresh_logs(folder)
+    with _alone_in(folder):
+        logs = _fresh_logs(folder)
+        options = _options(logs, steps, seed, data, model)
+        _launch(plan, _command(plan, folder, logs, hosts) + options, logs, on_progress, timeout_s)
+        return _write_report(plan, folder, logs)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Holds the folder, whose logs and report belong to one run at a time; the kernel lets go with this process."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise InputError(
+            f"another run is under way in {folder}; wait for its end, or run a copy of the folder"
+        ) from error
+    except OSError:
+        pass  # A file system without locks has no way to tell.
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _options(logs: Path, steps: int, seed: int, data: str | None, model: str | None) -> list[str]:
     options = ["--steps", str(steps), "--seed", str(seed), "--record", "--report", str(logs / "report.json")]
     options += ["--watch", str(logs)]
     options += [] if data is None else ["--data", data]
     options += [] if model is None else ["--model", model]
-    command = _command(plan, folder, logs, hosts) + options
+    return options
 
+
+def _launch(plan: Plan, command: list[str], logs: Path, on_progress: OnProgress | None, timeout_s: float) -> None:
     def on_event(event: dict[str, Any]) -> None:
         if on_progress is not None and event["event"] == "step":
             on_progress(event["step"] + 1, math.nan if event["loss"] is None else event["loss"], event["seconds"])
@@ -80,7 +111,6 @@ def run(
         ) from error
     if code != 0:
         raise _failure(logs)
-    return _write_report(plan, folder, logs)
 
 
 def _read_plan(folder: Path) -> Plan:

@@ -56,7 +56,9 @@ def explained(source: ModelSource, time_limit_s: float) -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ForeignDeviceError):
         return f"it asks for the device '{error}'"
-    text = str(error).strip().split("\n")[0].rstrip(".")
+    first, *others = str(error).strip().splitlines() or [""]
+    # A line that ends in a colon announces the reason and does not say it.
+    text = " ".join([first, *(line.strip() for line in others[:1] if first.endswith(":"))]).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -131,6 +131,20 @@ def test_data_that_needs_arguments_is_a_mistake_of_usage(tmp_path):
         run(folder, data=f"{TINY}:net")
 
 
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    folder = emitted(tmp_path / "plan", (1, 1, 1))
+    refusals = []
+
+    def run_again(*_):
+        with pytest.raises(InputError, match="another run is under way") as caught:
+            run(folder)
+        refusals.append(caught.value)
+
+    run(folder, steps=1, on_progress=run_again)
+    assert len(refusals) == 1
+    assert (folder / "run.json").exists()
+
+
 def test_a_config_that_was_edited_is_not_compared_in_silence(tmp_path):
     folder = emitted(tmp_path / "plan", (1, 1, 1))
     config = json.loads((folder / "ds_config.json").read_text())

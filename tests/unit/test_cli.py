@@ -332,6 +332,25 @@ def test_a_closed_pipe_ends_quietly():
     assert done.stderr == ""
 
 
+def test_a_closed_pipe_ends_a_refusal_quietly_too():
+    command = [sys.executable, "-c", "import cli; cli.main()", "plan", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+        assert process.wait() == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("arguments", [["machines"], ["machines", "--json"], ["plan", "--json"]])
+def test_an_output_without_room_is_a_mistake_of_usage(arguments):
+    command = [sys.executable, "-c", "import cli; cli.main()", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "standard output cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_help_is_there_for_every_command(capsys):
     for command in ("plan", "estimate", "sweep", "trace", "run", "explain", "profile", "machines"):
         code, out, _ = answered(capsys, command, "--help")

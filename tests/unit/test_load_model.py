@@ -90,3 +90,5 @@ def test_a_config_is_refused_when_transformers_or_its_table_of_positions_has_no_
         build(spec, "hf_config", {}, 1, 33)
     with pytest.raises(UsageError, match="no model type 'gtp9'"):
         build(_config(tmp_path, model_type="gtp9"), "hf_config", {}, 1, 8)
+    with pytest.raises(UsageError, match=r"refuses the config: .*hidden_size.*'wide'"):
+        build(_config(tmp_path, model_type="llama", hidden_size="wide"), "hf_config", {}, 1, 8)
