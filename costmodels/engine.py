@@ -73,6 +73,8 @@ class EngineMemory:
     the worst moment of the segment in the worst micro-batch."""
     during_update: Components
     """Beyond `at_rest`, at the worst moment of the optimizer step."""
+    entering_segment: tuple[Components, ...] = ()
+    """One per `Workload.segments`, where more is held as it begins than at the peak of its activations."""
 
 
 Assignment = tuple[Strategy, ...]

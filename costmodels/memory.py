@@ -93,6 +93,7 @@ def moments(
 
     A backward segment gives two: the recomputation of its block, and the backward itself. Without recomputation the
     first is what is alive when backward begins, never a peak, so that the number of moments does not depend on it.
+    A segment that an engine enters with more than it holds at the peak of the activations gives one before them.
     """
     always_bytes = at_rest(workload, engine_memory).total_bytes + reserved_bytes
     return tuple(
@@ -109,10 +110,13 @@ def _walk(
     alive_bytes = workload.input_bytes.at(size)
     # A block may run more than once; its runs are undone last first.
     forward_of: dict[int, list[Segment]] = {}
-    for segment, held in zip(workload.segments, engine_memory.during_segment, strict=True):
+    entering = engine_memory.entering_segment or (None,) * len(workload.segments)
+    for segment, held, entered in zip(workload.segments, engine_memory.during_segment, entering, strict=True):
         block = workload.blocks[segment.block]
         recomputed = block.recomputable and assignment[block.block_class].recompute == "full"
         name = block.name or "the root module"
+        if entered is not None:
+            yield f"{segment.phase} of {name}", alive_bytes, entered
         if segment.phase == "forward":
             forward_of.setdefault(segment.block, []).append(segment)
             yield f"forward of {name}", alive_bytes + segment.peak_bytes.at(size), held

@@ -39,12 +39,29 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """What is gathered at one moment, in elements, without persistent parameters."""
+
+    segment: int
+    held: int
+    """Gathered parameters, and the buffers of joined all-gathers: until its first parameter is asked for, only the
+    buffer is there; from then on all its parameters are beside it, until the last one is asked for."""
+    arriving: int
+    """Of what is held, the all-gathers that nobody has waited for ..."""
+    begun: int
+    """... and of those, the ones that began in this segment."""
+
+
+@dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What one micro-batch of a steady step gathers, and how much is gathered after each hook."""
+    """What one micro-batch of a steady step gathers, and how much is gathered at each hook."""
 
     gathers: tuple[Gather, ...]
-    live: tuple[tuple[int, int], ...]
-    """(segment, elements of gathered or arriving parameters, without persistent ones) after each hook."""
+    windows: tuple[Window, ...]
+    with_secondary: tuple[int, ...]
+    """Parameters whose secondary shards (hpZ) are there when it begins."""
+    made_secondary: tuple[tuple[int, int], ...]
+    """(segment, parameter) of the secondary shards that it makes: at each first release."""
 
 
 def gathers(
@@ -110,7 +127,7 @@ class _Coordinator:
     """State of one rank; every rank does the same."""
 
     def __init__(self, workload: Workload, order: tuple[Hook, ...], knobs: Knobs) -> None:
-        self.hooks, self.knobs = order, knobs
+        self.hooks, self.knobs, self.num_segments = order, knobs, len(workload.segments)
         self.elements = [parameter.num_elements for parameter in workload.parameters]
         self.trainable = [parameter.trainable for parameter in workload.parameters]
         self.order = _Order(order, self.elements)
@@ -120,9 +137,14 @@ class _Coordinator:
         """Of what is available, without what persists; kept as it changes, since it is asked at every hook."""
         self.with_secondary: set[int] = set()
         self.inflight: dict[int, tuple[int, ...]] = {}
-        """Prefetched and not yet asked for, each with all that its message carries."""
+        """Gathered and not yet asked for, each with all that its message carries."""
         self.arriving: set[int] = set()
         """Of those, the ones whose message nobody has waited for."""
+        self.arriving_elements = 0
+        self.begun: set[int] = set()
+        """Of what arrives, the parameters whose message began in the present segment."""
+        self.joined_elements = 0
+        """Of the buffers out of which joined parameters have been copied: the last one that is asked for frees it."""
         self.users: dict[int, set[str]] = {parameter: set() for parameter in range(len(self.elements))}
         self.recorded = False
         self.released: dict[tuple[str, int], frozenset[int]] = {}
@@ -131,34 +153,57 @@ class _Coordinator:
     def micro_batch(self) -> MicroBatch:
         self._reset()
         self.sent: list[Gather] = []
-        live = []
+        self.windows: list[Window] = []
+        self.made_secondary: list[tuple[int, int]] = []
+        with_secondary = tuple(sorted(self.with_secondary))
+        self.segment = -1
         for hook in self.hooks:
+            self._enter(hook.segment)
             if hook.kind == "fetch":
                 self._fetch(hook)
             else:
                 self._release(hook)
-            live.append((hook.segment, self.live_elements))
+            self._look()
+        self._enter(self.num_segments - 1)
         self._release_leftovers()
         self.recorded = True
-        return MicroBatch(tuple(self.sent), tuple(live))
+        return MicroBatch(tuple(self.sent), tuple(self.windows), with_secondary, tuple(self.made_secondary))
+
+    def _enter(self, segment: int) -> None:
+        """Goes on to `segment`; those without a hook, between the last one and this, hold what the last one left."""
+        for number in range(self.segment + 1, segment):
+            self.windows.append(Window(number, self.live_elements + self.joined_elements, self.arriving_elements, 0))
+        if segment != self.segment:
+            self.segment = segment
+            self.begun.clear()
+            self._look()
+
+    def _look(self) -> None:
+        held = self.live_elements + self.joined_elements
+        self.windows.append(Window(self.segment, held, self.arriving_elements, self._sum(self.begun)))
 
     def update(self) -> None:
         """The optimizer step partitions everything, gathers what persists, and lets secondary copies expire."""
         for users in self.users.values():
             users.clear()
-        self.inflight.clear()
-        self.arriving.clear()
+        self._forget_messages()
         for parameter in sorted(self.available):
             self._drop(parameter)
         self.available = set(self.persistent)
         self.live_elements = 0
         self.with_secondary = {p for p in self.with_secondary if not self.trainable[p]}
 
+    def _forget_messages(self) -> None:
+        self.inflight.clear()
+        self.arriving.clear()
+        self.begun.clear()
+        self.arriving_elements = self.joined_elements = 0
+
     def _reset(self) -> None:
         self.arriving.clear()
         for parameter in list(self.inflight):
             self._drop(parameter)
-        self.inflight.clear()
+        self._forget_messages()
         self.queue = deque(
             (parameter, step) for step, parameters in enumerate(self.order.fetches) for parameter in parameters
         )
@@ -171,13 +216,41 @@ class _Coordinator:
         if hook.phase == "backward":
             self.active[hook.module] = hook.parameters
         self._gather(hook.parameters, hook)
+        self._look()
+        asked = [(p, self.inflight[p]) for p in hook.parameters if p in self.inflight]
         for parameter in hook.parameters:
             self.users[parameter].add(hook.module)
-            self.arriving.difference_update(self.inflight.pop(parameter, ()))
+        for parameter, message in asked:
+            self._wait(parameter, message)
+        self._look()
+        for parameter, message in asked:
+            self._give_up(parameter, message)
         if self.recorded:
             self._advance_queue(hook.parameters)
             self._prefetch(hook)
         self.step += 1
+
+    def _wait(self, parameter: int, message: tuple[int, ...]) -> None:
+        """All parameters of a message are there once one is waited for; joined ones as copies beside the buffer."""
+        if parameter not in self.arriving:
+            return
+        self.arriving.difference_update(message)
+        self.begun.difference_update(message)
+        self.arriving_elements -= self._sum(message)
+        if len(message) > 1:
+            self.joined_elements += self._sum(message)
+
+    def _give_up(self, parameter: int, message: tuple[int, ...]) -> None:
+        """The buffer of a joined message goes with the last of its parameters that is asked for.
+
+        Source: `__inflight_param_registry`, deepspeed/runtime/zero/partitioned_param_coordinator.py, 0.19.8.
+        """
+        del self.inflight[parameter]
+        if len(message) > 1 and not any(self.inflight.get(other) is message for other in message):
+            self.joined_elements -= self._sum(message)
+
+    def _sum(self, parameters: Iterable[int]) -> int:
+        return sum(self.elements[parameter] for parameter in parameters if parameter not in self.persistent)
 
     def _advance_queue(self, parameters: tuple[int, ...]) -> None:
         missing = {p for p in parameters if self.fetched_for.get(p, -1) < self.step}
@@ -196,24 +269,23 @@ class _Coordinator:
             if parameter not in self.available and parameter not in ahead:
                 ahead[parameter] = None
                 elements += self.elements[parameter]
-        for message in self._gather(tuple(ahead), hook):
-            self.inflight.update(dict.fromkeys(message, message))
-            self.arriving.update(message)
+        self._gather(tuple(ahead), hook)
 
-    def _gather(self, parameters: tuple[int, ...], hook: Hook) -> list[tuple[int, ...]]:
+    def _gather(self, parameters: tuple[int, ...], hook: Hook) -> None:
         wanted = [parameter for parameter in parameters if parameter not in self.available]
         if not wanted:
-            return []
+            return
         self.num_available += sum(self.elements[parameter] for parameter in wanted)
         self.live_elements += sum(self.elements[p] for p in wanted if p not in self.persistent)
         self.available.update(wanted)
-        messages = []
         for secondary in (True, False):
             together = tuple(sorted(p for p in wanted if (p in self.with_secondary) == secondary))
             if together:
                 self.sent.append(Gather(together, secondary, hook.phase, hook.segment))
-                messages.append(together)
-        return messages
+                self.inflight.update(dict.fromkeys(together, together))
+                self.arriving.update(together)
+                self.begun.update(together)
+                self.arriving_elements += self._sum(together)
 
     def _release(self, hook: Hook) -> None:
         key = (hook.module, self.step)
@@ -254,5 +326,6 @@ class _Coordinator:
         self.available.discard(parameter)
         self.num_available -= self.elements[parameter]
         self.live_elements -= 0 if parameter in self.persistent else self.elements[parameter]
-        if self.knobs.hpz_partition_size > 1:
+        if self.knobs.hpz_partition_size > 1 and parameter not in self.with_secondary:
             self.with_secondary.add(parameter)
+            self.made_secondary.append((self.segment, parameter))

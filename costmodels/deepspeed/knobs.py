@@ -16,6 +16,8 @@ from costmodels.workload import Workload
 REDUCE_BUCKET_ELEMENTS = 50_000_000
 """Gradients joined in one message. 100 MB in bf16 reaches a link's full speed; DeepSpeed's own 5e8 costs ten times
 the buffer, twice with overlap."""
+BUCKETS = 8
+"""At least so many buckets: what is in the last one is not hidden by backward."""
 PREFETCH_ELEMENTS = 50_000_000
 PERSISTENT_ELEMENTS = 100_000
 LIVE_ELEMENTS = 1_000_000_000
@@ -77,7 +79,8 @@ def stage_of(assignment: Assignment, world_size: int) -> int | None:
 def choose_knobs(workload: Workload, assignment: Assignment, shape: StepShape) -> Knobs:
     """Returns the settings that the planner emits for a strategy that DeepSpeed has.
 
-    Buckets are no larger than the model. Stage 3 holds about two blocks: the one that runs and the next. Backward
+    A bucket is an eighth of a small model, so that most of it is sent before backward ends and it adds little to the
+    memory. Stage 3 holds about two blocks: the one that runs and the next. Backward
     gathers anew (reuse distance 0) unless the strategy keeps the parameters; a recomputed block keeps its own from its
     second forward to its backward, which come together. Parameters persist when they are small in the model too,
     so that "sharded" stays true of small models.
@@ -86,7 +89,7 @@ def choose_knobs(workload: Workload, assignment: Assignment, shape: StepShape) -
     assert stage is not None, "a strategy that DeepSpeed refuses"
     num_params = max(1, workload.num_params)
     # Aligned to 2 elements: stages 1 and 2 assert that all-gather buckets start at 4 bytes.
-    bucket = max(2, min(REDUCE_BUCKET_ELEMENTS, workload.num_trainable_params + workload.num_trainable_params % 2))
+    bucket = min(REDUCE_BUCKET_ELEMENTS, max(2, workload.num_trainable_params // BUCKETS // 2 * 2))
     knobs = Knobs(
         stage=stage,
         overlap_comm=stage > 0 and shape.device == "cuda",

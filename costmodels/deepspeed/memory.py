@@ -26,22 +26,25 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
         knobs: DeepSpeed's settings; None: those that the planner chooses.
     """
     sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
-    rest, segments, update, building_bytes = _of_stage(sizes, assignment)
+    rest, entering, segments, update, building_bytes = _of_stage(sizes, assignment)
     return EngineMemory(
         at_rest=rest,
         init_peak_bytes=building_bytes if sizes.knobs.stage == 3 else max(building_bytes, _casting_bytes(sizes)),
         during_segment=segments,
         during_update=max(update, key=lambda held: held.total_bytes),
+        entering_segment=entering,
     )
 
 
-def _of_stage(
-    sizes: Sizes, assignment: Assignment
-) -> tuple[Components, tuple[Components, ...], tuple[Components, ...], int]:
-    """Returns (at rest, during each segment, moments of the update, bytes while the engine is made)."""
+_Held = tuple[Components, ...]
+
+
+def _of_stage(sizes: Sizes, assignment: Assignment) -> tuple[Components, _Held, _Held, _Held, int]:
+    """Returns (at rest, entering and during each segment, moments of the update, bytes while the engine is made)."""
     if sizes.knobs.stage == 0:
         return (
             memory_replicated.at_rest(sizes),
+            (),
             memory_replicated.during_segments(sizes),
             memory_replicated.during_update(sizes),
             memory_replicated.building_bytes(sizes),
@@ -50,6 +53,7 @@ def _of_stage(
         partitioned = memory_partitioned.Partitioned(sizes)
         return (
             memory_partitioned.at_rest(partitioned),
+            (),
             memory_partitioned.during_segments(partitioned),
             memory_partitioned.during_update(partitioned),
             memory_partitioned.building_bytes(partitioned),
@@ -57,6 +61,7 @@ def _of_stage(
     gathered = memory_gathered.Gathered(sizes, assignment)
     return (
         memory_gathered.at_rest(gathered),
+        memory_gathered.entering_segments(gathered),
         memory_gathered.during_segments(gathered),
         memory_gathered.during_update(gathered),
         memory_gathered.building_bytes(gathered),

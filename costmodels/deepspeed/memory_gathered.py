@@ -10,15 +10,14 @@ Source: deepspeed/runtime/zero/stage3.py and partition_parameters.py, 0.19.8.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from costmodels.deepspeed.gather import MicroBatch, gathers, persistent_parameters
+from costmodels.deepspeed.gather import MicroBatch, Window, gathers, persistent_parameters
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
-from costmodels.deepspeed.reduce import filled_buckets
+from costmodels.deepspeed.reduce import arrivals
 from costmodels.engine import Assignment, Components
 from costmodels.states import FP32_BYTES, shard_elements
 
@@ -47,9 +46,8 @@ class Gathered:
         """Indices of the parameters that stay gathered beside their shards."""
         return persistent_parameters(self.sizes.workload, self.sizes.knobs)
 
-    @cached_property
-    def secondary_bytes(self) -> int:
-        """Bytes of the secondary shards; they are given up at each update, and made anew in the next forward.
+    def secondary_bytes(self, parameters: Iterable[int]) -> int:
+        """Bytes of their secondary shards; they are given up at each update, and made anew in the next forward.
 
         Source: `_partition_param_sec`, deepspeed/runtime/zero/partition_parameters.py, and
         `invalidate_secondary_tensor`, deepspeed/runtime/zero/stage3.py, 0.19.8.
@@ -60,8 +58,8 @@ class Gathered:
         world_size = self.sizes.shape.world_size
         persistent = frozenset(self.persistent)
         return self.sizes.width_bytes * sum(
-            shard_elements(elements, world_size) * (world_size // degree)
-            for index, elements in enumerate(self.sizes.elements)
+            shard_elements(self.sizes.elements[index], world_size) * (world_size // degree)
+            for index in parameters
             if index not in persistent
         )
 
@@ -109,71 +107,80 @@ def at_rest(part: Gathered) -> Components:
     )
 
 
-def during_segments(part: Gathered) -> tuple[Components, ...]:
-    """Returns gathered parameters, arriving gradients and reductions in each segment, in the worst micro-batch."""
-    sizes = part.sizes
-    window = _window_bytes(part)
-    reduced = _reduced_bytes(part)
+def entering_segments(part: Gathered) -> tuple[Components, ...]:
+    """Returns what each segment is entered with: all-gathers may still run that began in an earlier one."""
     return tuple(
-        Components(
-            gathered_parameters=window[number] + part.secondary_bytes,
-            gradients=sizes.arriving_bytes[number],
-            buffers=reduced[number],
-        )
-        for number in range(len(sizes.workload.segments))
+        Components(gathered_parameters=window_bytes)
+        for window_bytes in _window_bytes(part, lambda window: window.arriving)
     )
 
 
-def _window_bytes(part: Gathered) -> list[int]:
-    """Bytes of gathered parameters in each segment, the buffers they arrive in included."""
-    num_segments = len(part.sizes.workload.segments)
-    window = [0] * num_segments
+def during_segments(part: Gathered) -> tuple[Components, ...]:
+    """Returns gathered parameters, arriving gradients and reductions in each segment, in the worst micro-batch.
+
+    When activations are at their peak, an all-gather of an earlier segment has ended and given up its copy.
+    """
+    reducing, _ = _reducing(part)
+    window = _window_bytes(part, lambda window: window.begun)
+    return tuple(
+        held + Components(gathered_parameters=window_bytes) for held, window_bytes in zip(reducing, window, strict=True)
+    )
+
+
+def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int]:
+    """Bytes of gathered parameters in each segment, the buffers they arrive in and secondary shards included."""
+    found = [0] * len(part.sizes.workload.segments)
     for micro_batch in part.micro_batches:
-        live = [0] * num_segments
-        arriving = [0] * num_segments
-        for segment, elements in micro_batch.live:
-            live[segment] = max(live[segment], elements)
-        for gather in micro_batch.gathers:
-            elements = sum(part.sizes.elements[index] for index in gather.parameters)
-            # Joined parameters are copied out of their flat buffer; a single one is used where it arrives.
-            copies = part.sizes.gather_copies + (1 if len(gather.parameters) > 1 else 0)
-            arriving[gather.segment] = max(arriving[gather.segment], copies * elements)
-        for number in range(num_segments):
-            window[number] = max(window[number], live[number] + arriving[number])
-    return [part.sizes.width_bytes * elements for elements in window]
+        window = [0] * len(found)
+        for moment in micro_batch.windows:
+            elements = moment.held + part.sizes.gather_copies * arriving(moment)
+            window[moment.segment] = max(window[moment.segment], part.sizes.width_bytes * elements)
+        secondary_bytes = part.secondary_bytes(micro_batch.with_secondary)
+        made = [0] * len(found)
+        for number, parameter in micro_batch.made_secondary:
+            made[number] += part.secondary_bytes((parameter,))
+        for number, made_bytes in enumerate(made):
+            secondary_bytes += made_bytes
+            found[number] = max(found[number], window[number] + secondary_bytes)
+    return found
 
 
-def _buckets(part: Gathered) -> list[tuple[int, ...]]:
-    order = (index for completed in part.sizes.completed for index in completed)
-    return list(filled_buckets(order, part.sizes.elements, part.sizes.knobs.reduce_bucket_size))
+def _reducing(part: Gathered) -> tuple[tuple[Components, ...], Components]:
+    """Returns gradients and reductions in each segment, and those of the last bucket, when backward has ended.
 
-
-def _reduced_bytes(part: Gathered) -> list[int]:
-    """Bytes of the reductions that run in each segment: a bucket goes when the next gradient does not fit."""
-    buckets = _buckets(part)
-    sent_at = {following[0]: bucket for bucket, following in itertools.pairwise(buckets)}
-    return [
-        max((part.reduced_bytes(sent_at[index]) for index in completed if index in sent_at), default=0)
-        for completed in part.sizes.completed
-    ]
+    A gradient larger than the bucket is not copied into it: it waits, for the next one or the end, where it is.
+    """
+    sizes = part.sizes
+    order = (index for completed in sizes.completed for index in completed)
+    sent_for = dict(arrivals(order, sizes.elements, sizes.knobs.reduce_bucket_size))
+    found = []
+    waiting_bytes = 0
+    for completed, unfinished_bytes in zip(sizes.completed, sizes.unfinished_bytes, strict=True):
+        moments = [Components(gradients=waiting_bytes + unfinished_bytes)]
+        for index in completed:
+            arriving_bytes = unfinished_bytes + sizes.width_bytes * sizes.elements[index]
+            reduced_bytes = part.reduced_bytes(sent_for[index])
+            moments.append(Components(gradients=waiting_bytes + arriving_bytes, buffers=reduced_bytes))
+            waiting_bytes = 0 if sent_for[index] else waiting_bytes
+            waiting_bytes += sizes.width_bytes * sizes.elements[index] if sizes.waits(index) else 0
+            moments.append(Components(gradients=waiting_bytes + unfinished_bytes))
+        found.append(max(moments, key=lambda held: held.total_bytes))
+    return tuple(found), Components(gradients=waiting_bytes, buffers=part.reduced_bytes(sent_for[None]))
 
 
 def during_update(part: Gathered) -> tuple[Components, ...]:
     """Returns the moments after backward: the last reduction, the norm, the fp32 gradients of one group of shards."""
     sizes = part.sizes
-    buckets = _buckets(part)
     # The last gradient starts the last reduction, before the module that it belongs to releases its parameters.
-    left_elements = max((batch.live[-1][1] for batch in part.micro_batches if batch.live), default=0)
-    reduction = Components(
-        gathered_parameters=part.secondary_bytes + sizes.width_bytes * left_elements,
-        buffers=part.reduced_bytes(buckets[-1]) if buckets else 0,
-    )
+    left_elements = max((batch.windows[-1].held for batch in part.micro_batches if batch.windows), default=0)
+    _, reduction = _reducing(part)
     largest_shard = max((shard_elements(number, sizes.shape.world_size) for number in sizes.trainable), default=0)
     group_bytes = sizes.update_gradient_bytes(part.largest_group_elements)
+    secondary_bytes = part.secondary_bytes(range(len(sizes.elements)))
     return (
-        reduction,
-        Components(gathered_parameters=part.secondary_bytes, optimizer_step=NORM_BYTES * largest_shard),
-        Components(gathered_parameters=part.secondary_bytes, optimizer_step=group_bytes),
+        reduction + Components(gathered_parameters=secondary_bytes + sizes.width_bytes * left_elements),
+        Components(gathered_parameters=secondary_bytes, optimizer_step=NORM_BYTES * largest_shard),
+        Components(gathered_parameters=secondary_bytes, optimizer_step=group_bytes),
     )
 
 
@@ -188,7 +195,8 @@ def building_bytes(part: Gathered) -> int:
     """
     sizes = part.sizes
     rest = at_rest(part)
-    held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements + part.secondary_bytes
+    held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
+    held_bytes += part.secondary_bytes(range(len(sizes.elements)))
     gathered_bytes = sizes.width_bytes * max(sizes.elements, default=0) * (1 + sizes.gather_copies)
     cloning_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
     return max(cloning_bytes, held_bytes + gathered_bytes)

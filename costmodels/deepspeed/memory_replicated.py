@@ -10,7 +10,7 @@ deepspeed/runtime/fp16/unfused_optimizer.py, 0.19.8.
 from __future__ import annotations
 
 from costmodels.deepspeed.memory_sizes import Sizes
-from costmodels.deepspeed.reduce import engine_buckets
+from costmodels.deepspeed.reduce import engine_buckets, flat_copy
 from costmodels.engine import Components
 from costmodels.states import FP32_BYTES
 
@@ -41,8 +41,8 @@ def during_segments(sizes: Sizes) -> tuple[Components, ...]:
 def during_update(sizes: Sizes) -> tuple[Components, ...]:
     """Returns the moments after backward: gradients flattened for the all-reduce, then made fp32 for the update."""
     gradients_bytes = sizes.width_bytes * sum(sizes.trainable)
-    largest_bucket = max(engine_buckets(sizes.trainable), default=0)
-    reduction = Components(gradients=gradients_bytes, buffers=sizes.width_bytes * largest_bucket)
+    largest_copy = max((flat_copy(bucket) for bucket in engine_buckets(sizes.trainable)), default=0)
+    reduction = Components(gradients=gradients_bytes, buffers=sizes.width_bytes * largest_copy)
     if sizes.shape.precision == "fp32":
         return (reduction, Components(gradients=gradients_bytes))
     return (reduction, Components(gradients=gradients_bytes, optimizer_step=FP32_BYTES * sum(sizes.trainable)))

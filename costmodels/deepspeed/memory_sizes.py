@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from costmodels.deepspeed.knobs import Knobs
+from costmodels.deepspeed.reduce import gradient_order
 from costmodels.states import FP32_BYTES, PARAMETER_WIDTH_BYTES, shard_elements, state_widths
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -75,10 +76,11 @@ class Sizes:
     def completed(self) -> tuple[tuple[int, ...], ...]:
         """For each segment, the parameters whose gradients are complete in it, in order; a tied one at its last use."""
         last_use = {index: number for number, uses in enumerate(self._uses) for index in uses}
-        return tuple(
-            tuple(dict.fromkeys(index for index in uses if last_use[index] == number))
-            for number, uses in enumerate(self._uses)
-        )
+        found: list[list[int]] = [[] for _ in self._uses]
+        for index in gradient_order(self.workload, self.knobs.stage):
+            if index in last_use:
+                found[last_use[index]].append(index)
+        return tuple(tuple(completed) for completed in found)
 
     @cached_property
     def completed_bytes(self) -> tuple[int, ...]:
@@ -91,14 +93,29 @@ class Sizes:
 
         The largest that the segment completes, and the sums of tied parameters that are used again further on.
         """
+        return tuple(
+            unfinished_bytes + self.width_bytes * max((self.elements[index] for index in completed), default=0)
+            for completed, unfinished_bytes in zip(self.completed, self.unfinished_bytes, strict=True)
+        )
+
+    @cached_property
+    def unfinished_bytes(self) -> tuple[int, ...]:
+        """For each segment, bytes of the sums of tied parameters that are used again further on."""
         found = []
         unfinished: set[int] = set()
         for uses, completed in zip(self._uses, self.completed, strict=True):
             unfinished.update(uses)
             unfinished.difference_update(completed)
-            largest = max((self.elements[index] for index in completed), default=0)
-            found.append(self.width_bytes * (largest + sum(self.elements[index] for index in sorted(unfinished))))
+            found.append(self.width_bytes * sum(self.elements[index] for index in sorted(unfinished)))
         return tuple(found)
+
+    def waits(self, index: int) -> bool:
+        """Whether a complete gradient waits for its reduction where it is: it is larger than the bucket, or none is.
+
+        Source: `reduce_independent_p_g_buckets_and_remove_grads` in deepspeed/runtime/zero/stage_1_and_2.py and
+        `__add_grad_to_ipg_bucket` in stage3.py, 0.19.8.
+        """
+        return not self.knobs.contiguous_gradients or self.elements[index] > self.knobs.reduce_bucket_size
 
     @cached_property
     def _uses(self) -> tuple[tuple[int, ...], ...]:

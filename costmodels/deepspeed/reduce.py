@@ -36,28 +36,45 @@ def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def engine_buckets(sizes: Iterable[int]) -> Iterator[int]:
-    """Yields the elements of stage 0's all-reduces: a bucket is sent when it has grown beyond the limit.
+def engine_buckets(sizes: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """Yields the sizes of each of stage 0's all-reduces: a bucket is sent when it has grown beyond the limit.
 
     Source: `allreduce_no_retain`, deepspeed/runtime/engine.py, 0.19.8.
     """
     yield from flushed_after(sizes, ENGINE_BUCKET_ELEMENTS)
 
 
-def flushed_after(sizes: Iterable[int], limit: int) -> Iterator[int]:
-    """Yields sums of consecutive sizes, each the first that is more than `limit`, then the rest."""
+def flushed_after(sizes: Iterable[int], limit: int) -> Iterator[tuple[int, ...]]:
+    """Yields consecutive sizes joined, each time the first whose sum is more than `limit`, then the rest."""
+    joined: list[int] = []
     elements = 0
     for size in sizes:
+        joined.append(size)
         elements += size
         if elements > limit:
-            yield elements
-            elements = 0
+            yield tuple(joined)
+            joined, elements = [], 0
     if elements:
-        yield elements
+        yield tuple(joined)
+
+
+def flat_copy(pieces: tuple[int, ...]) -> int:
+    """Returns the elements of the copy that joins `pieces` into one message; a single one is sent where it is.
+
+    Source: `flatten_dense_tensors`, torch/csrc/utils/tensor_flatten.h, 2.13.
+    """
+    return sum(pieces) if len(pieces) > 1 else 0
 
 
 def filled_buckets(parameters: Iterable[int], sizes: list[int], limit: int) -> Iterator[tuple[int, ...]]:
-    """Yields the parameters of each bucket: one is sent when the next parameter does not fit; a huge one goes alone.
+    """Yields the parameters of each bucket: one is sent when the next parameter does not fit; a huge one goes alone."""
+    for _, sent in arrivals(parameters, sizes, limit):
+        if sent:
+            yield sent
+
+
+def arrivals(parameters: Iterable[int], sizes: list[int], limit: int) -> Iterator[tuple[int | None, tuple[int, ...]]]:
+    """Yields each parameter with the bucket that is sent to make room for it (mostly none), at last None with the rest.
 
     Source: `reduce_independent_p_g_buckets_and_remove_grads` in deepspeed/runtime/zero/stage_1_and_2.py and
     stage3.py, 0.19.8.
@@ -65,13 +82,13 @@ def filled_buckets(parameters: Iterable[int], sizes: list[int], limit: int) -> I
     bucket: list[int] = []
     elements = 0
     for parameter in parameters:
+        sent: tuple[int, ...] = ()
         if bucket and elements + sizes[parameter] > limit:
-            yield tuple(bucket)
-            bucket, elements = [], 0
+            sent, bucket, elements = tuple(bucket), [], 0
+        yield parameter, sent
         bucket.append(parameter)
         elements += sizes[parameter]
-    if bucket:
-        yield tuple(bucket)
+    yield None, tuple(bucket)
 
 
 class FlatShards:
@@ -92,22 +109,22 @@ class FlatShards:
         """Of the flat buffer, padded."""
         self.shard = self.elements // world_size
 
-    def messages(self, bucket: tuple[int, ...], knobs: Knobs) -> Iterator[tuple[Operation, int]]:
-        """Yields (operation, elements) of the messages for one bucket."""
+    def messages(self, bucket: tuple[int, ...], knobs: Knobs) -> Iterator[tuple[Operation, tuple[int, ...]]]:
+        """Yields (operation, elements of the pieces that are joined) of the messages for one bucket."""
         if not knobs.reduce_scatter:
-            yield "all_reduce", sum(self.sizes[parameter] for parameter in bucket)
+            yield "all_reduce", (sum(self.sizes[parameter] for parameter in bucket),)
             return
-        slices = list(self._slices(bucket))
+        slices = list(self.slices(bucket))
         if knobs.use_multi_rank_bucket_allreduce:
-            for elements in flushed_after((size for _, size in slices), knobs.reduce_bucket_size):
-                yield "all_reduce", elements
+            for pieces in flushed_after((size for _, size in slices), knobs.reduce_bucket_size):
+                yield "all_reduce", pieces
             return
         for owner in dict.fromkeys(owner for owner, _ in slices):
             own = (size for slice_owner, size in slices if slice_owner == owner)
-            for elements in flushed_after(own, knobs.reduce_bucket_size):
-                yield "reduce", elements
+            for pieces in flushed_after(own, knobs.reduce_bucket_size):
+                yield "reduce", pieces
 
-    def _slices(self, bucket: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    def slices(self, bucket: tuple[int, ...]) -> Iterator[tuple[int, int]]:
         """Yields (owner, elements), neighbours of one owner joined."""
         last, elements = -1, 0
         for parameter in bucket:

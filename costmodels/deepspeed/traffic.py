@@ -58,8 +58,8 @@ def _unsharded(workload: Workload, shape: StepShape) -> Iterator[_Sent]:
     """Stage 0: one all-reduce of all gradients at the last micro-batch's end."""
     width = BYTES_PER_ELEMENT[shape.precision]
     sizes = (parameter.num_elements for parameter in workload.parameters if parameter.trainable)
-    for elements in engine_buckets(sizes):
-        yield "all_reduce", 1, shape.world_size, elements * width, "boundary"
+    for bucket in engine_buckets(sizes):
+        yield "all_reduce", 1, shape.world_size, sum(bucket) * width, "boundary"
 
 
 def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
@@ -79,8 +79,8 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]
     cause: Cause = "backward" if knobs.stage == 2 else "boundary"
     for _ in range(shape.num_micro_batches if knobs.stage == 2 else 1):
         for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):
-            for operation, elements in shards.messages(bucket, knobs):
-                yield operation, 1, world, elements * width, cause
+            for operation, pieces in shards.messages(bucket, knobs):
+                yield operation, 1, world, sum(pieces) * width, cause
     if _checks_overflow(shape, knobs):
         yield "all_reduce", 1, world, _FLAG_BYTES, "control"
     if knobs.compute_grad_norm:

@@ -16,6 +16,7 @@ from costmodels.deepspeed.knobs import choose_knobs
 from costmodels.deepspeed.memory import memory
 from costmodels.deepspeed.memory_partitioned import Partitioned
 from costmodels.deepspeed.memory_sizes import Sizes
+from costmodels.deepspeed.reduce import filled_buckets, flat_copy, gradient_order
 from costmodels.memory import StepMemory, step_memory
 from costmodels.strategy import Precision, Recompute, StepShape, Strategy
 from costmodels.workload import Workload
@@ -75,10 +76,17 @@ class Case:
     def late_bytes(self) -> int:
         """Stages 1 and 2 allocate what they keep as a bucket's flat copy is given up: by a thread of gloo, maybe late.
 
-        The prediction says late; where it was not, the measured peak may be less by so many bytes.
+        The prediction says late; where it was not, the measured peak may be less by the largest copy.
         """
         knobs = choose_knobs(self.workload, self.assignment, self.shape)
-        return Partitioned(Sizes(self.workload, knobs, self.shape)).kept_bytes if knobs.stage in (1, 2) else 0
+        if knobs.stage not in (1, 2):
+            return 0
+        sizes = Sizes(self.workload, knobs, self.shape)
+        flat = Partitioned(sizes).flat
+        order = gradient_order(self.workload, 2) if knobs.stage == 2 else tuple(flat.begin)
+        buckets = filled_buckets(order, sizes.elements, knobs.reduce_bucket_size)
+        messages = (pieces for bucket in buckets for _, pieces in flat.messages(bucket, knobs))
+        return sizes.width_bytes * max(flat_copy(pieces) for pieces in messages)
 
     def as_json(self) -> dict[str, object]:
         recomputed = [block.name for block in self.workload.blocks if block.recomputable]

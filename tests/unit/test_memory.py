@@ -175,7 +175,7 @@ def test_stage_0_makes_fp32_gradients_in_half_precision():
 
 def test_stage_2_keeps_whole_the_gradients_that_touch_its_partition():
     # Partitions of 50: [0,50) and [50,100) touch tensor 0 and 0+1, [100,150) touches 1 and 2, [150,200) 2 and 3.
-    last = engine(2, num_micro_batches=2, reduce_bucket_size=1).during_segment[-1]
+    last = engine(2, num_micro_batches=2, reduce_bucket_size=80).during_segment[-1]
     once = 4 * (80 + 40)
     assert last.gradients == 2 * once + 4 * 80
 
@@ -194,6 +194,49 @@ def test_gloo_gives_the_flat_copy_up_after_what_is_kept_is_allocated():
     assert during[25 + 12] == Components(gradients=4 * 8 + 4 * 56, buffers=4 * 100 + 4 * 96)
 
 
+def test_one_piece_is_reduced_where_it_is_and_several_in_a_flat_copy():
+    during = engine(2, device="cuda").during_segment
+    # Tensor 3 lies in the last partition alone, tensor 2 in two. Each rank allocates when its first gradient comes.
+    assert during[5] == Components(gradients=4 * 40 + 4 * 80, buffers=4 * 50)
+    assert during[6] == Components(gradients=4 * 40 + 4 * 80, buffers=4 * 50 + 4 * 40)
+
+
+def test_a_gradient_larger_than_the_bucket_waits_where_it_is():
+    at_end = engine(2, device="cuda").during_update
+    assert at_end == Components(gradients=4 * 80 + 4 * 120, buffers=4 * 50 + 4 * 80)
+    head = hand_workload((40, 40, 40, 80))
+    during = engine(3, workload=head, device="cuda").during_segment
+    assert [held.gradients for held in during[4:]] == [4 * 80, 4 * (80 + 40), 4 * 40, 4 * 40]
+
+
+def test_ranks_of_stage_1_hold_large_gradients_that_others_keep():
+    # The last tensor waits; the third rank keeps it and the one before, and has given up only that one.
+    workload = hand_workload((40, 40, 40, 80))
+    update = engine(1, workload=workload, reduce_bucket_size=39, device="cuda").during_update
+    assert update == Components(gradients=4 * (80 + 80 + 120), buffers=4 * 39 + 4 * 80)
+
+
+def test_the_buffer_of_a_joined_gather_stays_until_its_last_parameter_is_asked_for():
+    workload = hand_workload((8,) * 4, (0,) * 4)
+    knobs = {"prefetch_bucket_size": 16, "max_live_parameters": 24, "max_reuse_distance": 0}
+
+    def window(device):
+        held = engine(3, workload=workload, device=device, **knobs).during_segment
+        return [segment.gathered_parameters // 4 for segment in held]
+
+    # The first is used while the next two arrive; then both are beside their buffer, and the fourth arrives.
+    assert window("cuda")[:2] == [8 + 16, 16 + 16 + 8]
+    assert window("cpu")[:2] == [8 + 16 + 16, 16 + 16 + 8 + 8]
+
+
+def test_a_segment_without_modules_holds_what_the_last_one_left():
+    workload = hand_workload((8, 8))
+    loss = replace(workload.segments[1], calls=())
+    workload = replace(workload, segments=(*workload.segments[:2], loss, *workload.segments[2:]))
+    during = engine(3, workload=workload, max_reuse_distance=1000, device="cuda").during_segment
+    assert [held.gathered_parameters for held in during[1:4]] == [4 * 16] * 3
+
+
 def test_overlap_doubles_the_bucket_of_stage_2_but_not_of_stage_3():
     assert engine(2, overlap_comm=True, device="cuda").during_segment[5].buffers == 2 * 4 * 50
     assert engine(3, overlap_comm=True).at_rest.buffers == 4 * 50
@@ -205,26 +248,30 @@ def test_stage_1_waits_with_all_gradients_and_its_bucket():
     assert during[7] == Components(gradients=4 * P + 4 * 80, buffers=4 * 50)
 
 
-def test_secondary_shards_live_within_the_step():
+@pytest.mark.parametrize(
+    ("num_micro_batches", "after_forward_of"), [(1, [80, 120, 160, 200]), (2, [200, 200, 200, 200])]
+)
+def test_secondary_shards_are_made_at_first_release_and_live_within_the_step(num_micro_batches, after_forward_of):
     workload = hand_workload(SIZES)
     hpz = (Strategy(N, 2, N, N),) * workload.num_classes
     knobs = Knobs(stage=3, overlap_comm=False, reduce_bucket_size=1, param_persistence_threshold=0)
-    plain = memory(workload, hpz, shape(), replace(knobs, max_reuse_distance=0, max_live_parameters=0))
-    split = memory(
-        workload, hpz, shape(), replace(knobs, max_reuse_distance=0, max_live_parameters=0, hpz_partition_size=2)
-    )
+    knobs = replace(knobs, max_reuse_distance=0, max_live_parameters=0)
+    step = shape(num_micro_batches=num_micro_batches)
+    plain = memory(workload, hpz, step, knobs)
+    split = memory(workload, hpz, step, replace(knobs, hpz_partition_size=2))
     assert split.at_rest == plain.at_rest
     extra = [
         b.gathered_parameters - a.gathered_parameters
         for a, b in zip(plain.during_segment, split.during_segment, strict=True)
     ]
-    assert extra == [4 * P // 2] * 8
+    assert extra == [4 * elements // 2 for elements in (*after_forward_of, *[P] * 4)]
 
 
 def test_gloo_copies_what_it_gathers_and_nccl_does_not():
-    on_cpu = engine(2, reduce_bucket_size=1, compute_grad_norm=False).during_update
+    many = hand_workload((8,) * 25, (0,) * 25)
+    on_cpu = engine(2, workload=many, reduce_bucket_size=8).during_update
     assert on_cpu == Components(buffers=4 * P)
-    on_cuda = engine(2, reduce_bucket_size=1, compute_grad_norm=False, device="cuda").during_update
+    on_cuda = engine(2, workload=many, reduce_bucket_size=8, device="cuda").during_update
     assert on_cuda.total_bytes < 4 * P
 
 

@@ -1,0 +1,190 @@
+"""What stages 1 and 2 hold while gradients are reduced, bucket by bucket, on the rank that holds most.
+
+A bucket is sent when the next gradient does not fit. Of the pieces that go to different ranks a flat copy is made; the
+reduced gradients that touch a rank's partition are then copied, whole, into what that rank keeps, which is allocated
+when the first of them comes. A gradient larger than the bucket is reduced where it is, and stays there until it is
+copied; in stage 1 the ranks that do not keep it hold it until the step's end.
+
+Source: `reduce_independent_p_g_buckets_and_remove_grads`, `reduce_ipg_grads`, `allreduce_and_scatter` and
+`copy_grads_in_partition`, deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
+from itertools import pairwise
+
+from costmodels.deepspeed.memory_sizes import Sizes
+from costmodels.deepspeed.reduce import FlatShards, flat_copy
+from costmodels.engine import Components
+
+_OVERTAKING_BYTES = 32 * 1024**2
+"""Measured on 2 busy cores (torch 2.13, 4 ranks): 5 MB overtake most times, 16 MB one time in four, 126 MB never."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The flat buffer, and what each rank keeps of one micro-batch's reduced gradients."""
+
+    sizes: Sizes
+
+    @cached_property
+    def flat(self) -> FlatShards:
+        """The flat buffer and its partitions."""
+        trainable = [index for index, parameter in enumerate(self.sizes.workload.parameters) if parameter.trainable]
+        return FlatShards(self.sizes.elements, trainable, self.sizes.shape.world_size)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether gradients accumulate in a flat fp32 partition.
+
+        Source: `_use_compact_grad_partition_buffer`, deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8.
+        """
+        return self.sizes.accumulated_bytes > self.sizes.width_bytes
+
+    @cached_property
+    def owners(self) -> dict[int, range]:
+        """The ranks whose partitions a parameter touches."""
+        return {
+            index: range(
+                begin // self.flat.shard, max(begin, begin + self.sizes.elements[index] - 1) // self.flat.shard + 1
+            )
+            for index, begin in self.flat.begin.items()
+        }
+
+    @cached_property
+    def by_rank(self) -> tuple[int, ...]:
+        """Bytes that each rank keeps. Tensors are kept whole: a long one is kept by every rank that it reaches."""
+        world_size = self.sizes.shape.world_size
+        if self.is_compact:
+            return (self.sizes.accumulated_bytes * self.flat.shard,) * world_size
+        held = [0] * world_size
+        for index, owners in self.owners.items():
+            for rank in owners:
+                held[rank] += self.sizes.width_bytes * self.sizes.elements[index]
+        return tuple(held)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that the fullest rank keeps."""
+        return max(self.by_rank, default=0)
+
+
+class Reduction:
+    """One pass over the gradients. Counted are gradients and flat copies; the buckets stay beside them."""
+
+    def __init__(self, kept: Kept, left_bytes: int = 0) -> None:
+        """Begins with `left_bytes` of gradients that exist already and go into the buckets one by one."""
+        self._kept, self._sizes = kept, kept.sizes
+        self._left_bytes = left_bytes
+        self._was_there = left_bytes > 0
+        self._waiting_bytes = 0
+        self._late_bytes = 0
+        self._fullest = _Fullest(kept)
+
+    @property
+    def now(self) -> Components:
+        """What is held between two gradients; what was sent last may not be given up before the next is."""
+        gradients = self._left_bytes + self._waiting_bytes + self._fullest.num_bytes
+        return Components(gradients=gradients, buffers=self._late_bytes)
+
+    def send(self, bucket: tuple[int, ...]) -> Components:
+        """Sends a bucket that may be empty; returns the moment at which most is held."""
+        if not bucket:
+            return self.now
+        self._late_bytes = 0
+        if self._kept.is_compact:
+            self._fullest.allocate(bucket)
+        copies = self._copies(bucket)
+        moments = [self.now + Components(buffers=self._largest(copies))]
+        if not self._kept.is_compact:
+            beside_bytes = self._left_bytes + self._waiting_bytes
+            freed_late = self._freed_late(bucket)
+            for rank in self._fullest.allocate(bucket):
+                late_bytes = copies[-1] if rank in freed_late else 0
+                moments.append(Components(gradients=beside_bytes + self._fullest.bytes_of(rank), buffers=late_bytes))
+        moments.append(self.now)
+        if self._sizes.knobs.stage == 1:
+            self._fullest.hold(index for index in bucket if self._sizes.waits(index))
+        if self._sizes.shape.device == "cpu":
+            self._late_bytes = max(copies[-1], self._waiting_bytes)
+        self._waiting_bytes = 0
+        return max(moments, key=lambda held: held.total_bytes)
+
+    def join(self, index: int) -> None:
+        """Puts a gradient into the bucket, where its own memory is given up, or lets it wait where it is."""
+        num_bytes = self._sizes.width_bytes * self._sizes.elements[index]
+        if self._was_there:
+            self._left_bytes -= num_bytes
+        if self._sizes.waits(index):
+            self._waiting_bytes += num_bytes
+
+    def _copies(self, bucket: tuple[int, ...]) -> list[int]:
+        messages = self._kept.flat.messages(bucket, self._sizes.knobs)
+        return [self._sizes.width_bytes * flat_copy(pieces) for _, pieces in messages]
+
+    def _largest(self, copies: list[int]) -> int:
+        """Bytes of the largest copy, with the one before it where that is given up late."""
+        if self._sizes.shape.device != "cpu":
+            return max(copies)
+        return max(before + copy for before, copy in pairwise([0, *copies]))
+
+    def _freed_late(self, bucket: tuple[int, ...]) -> frozenset[int]:
+        """Returns the ranks on which what is kept is allocated before the flat copy is given up.
+
+        Under gloo the thread that reduced may hold the copy for some milliseconds on, while the rank copies its pieces
+        back: a few bytes overtake it, and the worst of several ranks and steps is counted. NCCL's copies are given up
+        in the order of the stream.
+        """
+        if self._sizes.shape.device != "cpu":
+            return frozenset()
+        own = dict.fromkeys((index for each in bucket for index in self._kept.owners[each]), 0)
+        for rank, size in self._kept.flat.slices(bucket):
+            own[rank] += self._sizes.width_bytes * size
+        return frozenset(rank for rank, num_bytes in own.items() if num_bytes < _OVERTAKING_BYTES)
+
+
+class _Fullest:
+    """The most that any rank holds of reduced gradients: what it keeps, and what it only has not given up."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+        self._own: dict[int, int] = {}
+        """By rank that keeps something: of the gradients held by the others, the bytes that it has copied."""
+        self._held_bytes = 0
+        """Of reduced gradients on a rank that keeps none of them."""
+        self._ranks: list[tuple[int, int]] = []
+        """A heap of (-bytes beyond `_held_bytes`, rank); entries that are no longer true are dropped at the top."""
+
+    @property
+    def num_bytes(self) -> int:
+        while self._ranks and -self._ranks[0][0] != self._beyond(self._ranks[0][1]):
+            heappop(self._ranks)
+        return self._held_bytes - (self._ranks[0][0] if self._ranks else 0)
+
+    def bytes_of(self, rank: int) -> int:
+        return self._held_bytes + self._beyond(rank)
+
+    def allocate(self, bucket: tuple[int, ...]) -> list[int]:
+        """Returns the ranks whose first gradients these are: they allocate all that they keep."""
+        owners = dict.fromkeys(rank for index in bucket for rank in self._kept.owners[index])
+        first = [rank for rank in owners if rank not in self._own]
+        for rank in first:
+            self._own[rank] = 0
+            heappush(self._ranks, (-self._beyond(rank), rank))
+        return first
+
+    def hold(self, parameters: Iterable[int]) -> None:
+        """Adds gradients that every rank but their keepers holds on to."""
+        for index in parameters:
+            num_bytes = self._kept.sizes.width_bytes * self._kept.sizes.elements[index]
+            self._held_bytes += num_bytes
+            for rank in self._kept.owners[index]:
+                self._own[rank] += num_bytes
+                heappush(self._ranks, (-self._beyond(rank), rank))
+
+    def _beyond(self, rank: int) -> int:
+        return self._kept.by_rank[rank] - self._own[rank]
