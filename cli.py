@@ -114,8 +114,8 @@ def sweep(
     from planner.pipeline import sweep as plan_each
 
     profile = load(request.hardware, max(nodes), request.ranks_per_node)
-    graph, job = _question(request, profile, screen)
     sizes = [count * profile.ranks_per_node for count in nodes]
+    graph, job = _question(request, profile, screen, sizes)
     with screen.status(f"planning for {len(sizes)} sizes"):
         answers = plan_each(graph, profile, job, sizes)
     if as_json:
@@ -256,14 +256,16 @@ def machines(as_json: Json = False) -> None:
         screen.page(machines_table(profiles))
 
 
-def _question(request: Request, profile: HardwareProfile, screen: Screen) -> tuple[ModelGraph, Job]:
+def _question(
+    request: Request, profile: HardwareProfile, screen: Screen, world_sizes: list[int] | None = None
+) -> tuple[ModelGraph, Job]:
     """The traced model and the job of a request: a saved trace, or a new one for the machine's kind of device."""
-    from planner.choose.batches import batches
+    from planner.choose.batches import check_batches
     from planner.read.saved_graph import read_graph
 
     job = request.job(request.precision or "bf16", request.sequence_length)
     # A batch that cannot be should not wait for the trace.
-    batches(job, profile.world_size, profile.device.kind)
+    check_batches(job, world_sizes or [profile.world_size], profile.device.kind)
     graph = read_graph(request.model)
     if graph is None:
         arguments, device = request.model_arg or [], profile.device.kind

@@ -2,6 +2,7 @@
 
     ShardplanError
     ├── InputError            2  usage or unreadable input
+    │   └── BatchError           the global batch does not divide over the ranks
     ├── DoesNotFit            3  no strategy fits
     ├── TraceError            4  the model cannot be traced
     └── RunError              5  the run failed
@@ -24,6 +25,10 @@ class InputError(ShardplanError):
     """Usage or unreadable input: a missing file, a batch that does not divide, degrees that do not nest."""
 
     exit_code = 2
+
+
+class BatchError(InputError):
+    """The global batch is none that so many ranks can share; on other numbers of ranks the job may be."""
 
 
 class DoesNotFit(ShardplanError):  # noqa: N818 - reads as the sentence that it is

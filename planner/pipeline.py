@@ -13,11 +13,12 @@ from hw_profiles.errors import ProfileError
 from hw_profiles.load import load
 from hw_profiles.resize import resize
 from hw_profiles.schema import HardwareProfile
+from planner.choose.batches import check_batches
 from planner.choose.fixed import fixed_plan
-from planner.choose.infeasible import message
+from planner.choose.infeasible import illegal, message
 from planner.choose.search import search
-from planner.choose.setting import setting
-from planner.errors import DoesNotFit, InputError
+from planner.choose.setting import Setting, setting
+from planner.errors import BatchError, DoesNotFit, InputError
 from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
 from planner.plan import Infeasible, Plan
@@ -96,14 +97,16 @@ def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]
         world_sizes: Numbers of ranks: whole nodes, or a part of one node.
 
     Raises:
-        InputError: A world size that the machine cannot have, or that the global batch does not divide by.
+        InputError: A world size that the machine cannot have, or a global batch that divides over none of them.
         TraceError: As for `plan`.
     """
     profile = _profile(hardware)
     sizes = [_of_size(profile, world_size) for world_size in world_sizes]
+    check_batches(job, world_sizes, profile.device.kind)
     graph = _graph(model, profile, job)
     # All questions are checked before the first is answered.
-    return [search(asked) for asked in [setting(graph, size, job) for size in sizes]]
+    questions = [_question(graph, size, job) for size in sizes]
+    return [asked if isinstance(asked, Infeasible) else search(asked) for asked in questions]
 
 
 def _profile(hardware: Hardware) -> HardwareProfile:
@@ -113,6 +116,13 @@ def _profile(hardware: Hardware) -> HardwareProfile:
         return load(hardware)
     except ProfileError as error:
         raise InputError(str(error)) from error
+
+
+def _question(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting | Infeasible:
+    try:
+        return setting(graph, profile, job)
+    except BatchError as error:
+        return illegal(graph, profile, job, error)
 
 
 def _of_size(profile: HardwareProfile, world_size: int) -> HardwareProfile:

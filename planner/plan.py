@@ -173,12 +173,15 @@ class Plan(_Frozen):
 
 
 class Infeasible(_Frozen):
-    """Nothing fits: how far the nearest strategy is from fitting, and what would help."""
+    """There is no plan: how far the nearest strategy is from fitting, or why no step is legal, and what would help."""
 
     model_name: str
     hardware_name: str
     world_size: int
     needed_bytes: int
     available_bytes: int
-    nearest: Alternative
+    nearest: Alternative | None
+    """The strategy that needs the least memory; None: no step is legal, and nothing was evaluated."""
     suggestions: tuple[str, ...]
+    reason: str | None = None
+    """Why no step is legal on so many ranks, and what would be; None: memory is the reason."""

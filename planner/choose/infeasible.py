@@ -12,7 +12,10 @@ from hw_profiles.schema import HardwareProfile
 from planner.choose.batches import nearest_batches
 from planner.choose.candidate import Candidate, as_alternative
 from planner.choose.setting import Setting, setting
-from planner.errors import InputError
+from planner.errors import BatchError, InputError
+from planner.job import Job
+from planner.machine import machine
+from planner.model_graph import ModelGraph
 from planner.plan import Infeasible
 from planner.report.figures import bytes_text
 
@@ -43,8 +46,24 @@ def infeasible(asked: Setting, smallest: Smallest) -> Infeasible:
     )
 
 
+def illegal(graph: ModelGraph, profile: HardwareProfile, job: Job, error: BatchError) -> Infeasible:
+    """Returns that no step is legal on this machine, whatever the memory: nothing is needed of it."""
+    return Infeasible(
+        model_name=graph.name,
+        hardware_name=profile.name,
+        world_size=profile.world_size,
+        needed_bytes=0,
+        available_bytes=job.memory_budget_bytes or machine(profile, job.precision).usable_bytes,
+        nearest=None,
+        suggestions=(),
+        reason=str(error),
+    )
+
+
 def message(found: Infeasible) -> str:
     """Returns the text for people: how much is needed, what there is, what to try."""
+    if found.nearest is None:
+        return found.reason or "no step is legal"
     lines = [
         f"nothing fits: {found.model_name} on {found.world_size} ranks of {found.hardware_name} needs "
         f"{bytes_text(found.needed_bytes)} per rank at least, and {bytes_text(found.available_bytes)} are available",
@@ -147,7 +166,7 @@ def _nodes_text(asked: Setting, num_nodes: int) -> str:
     unit = num_ranks * asked.shapes[0].micro_batch_size
     if batch % unit:
         nearest = " or ".join(str(each) for each in nearest_batches(batch, unit))
-        text += f", with --global-batch-size {nearest} ({batch} does not divide by {unit})"
+        text += f", with --global-batch-size {nearest} ({batch} is no multiple of {unit})"
     return text
 
 

@@ -10,17 +10,20 @@ from rich.text import Text
 
 from planner.plan import Infeasible, Plan
 from planner.report.figures import bytes_text, seconds_text
-from planner.report.names import degrees_text, plan_name
+from planner.report.names import degrees_names, degrees_text, plan_name
 
 
 def sweep_table(answers: Sequence[Plan | Infeasible]) -> RenderableType:
     """Returns one line per size, in the order asked; beneath, what would help where nothing fits."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("ranks", "strategy", "p, g, o", "step", "tokens/s", "MFU", "peak"):
-        words = name in ("strategy", "p, g, o")
+    degrees = degrees_names([each for answer in answers if isinstance(answer, Plan) for each in answer.strategies])
+    for name in ("ranks", "strategy", degrees, "step", "tokens/s", "MFU", "peak"):
+        words = name in ("strategy", degrees)
         table.add_column(name, justify="left" if words else "right", no_wrap=name != "strategy")
     for answer in answers:
-        if isinstance(answer, Infeasible):
+        if isinstance(answer, Infeasible) and answer.nearest is None:
+            table.add_row(str(answer.world_size), "no legal batch", style="red")
+        elif isinstance(answer, Infeasible):
             needed = bytes_text(answer.needed_bytes)
             table.add_row(str(answer.world_size), "nothing fits", "", "", "", "", needed, style="red")
         else:
@@ -43,6 +46,8 @@ def _cells(plan: Plan) -> tuple[str, ...]:
 
 
 def _reason(infeasible: Infeasible) -> RenderableType:
+    if infeasible.nearest is None:
+        return Text(f"\n{infeasible.world_size} ranks: {infeasible.reason}")
     needed, available = bytes_text(infeasible.needed_bytes), bytes_text(infeasible.available_bytes)
     text = Text(
         f"\n{infeasible.world_size} ranks: the nearest, {infeasible.nearest.name}, needs {needed} of {available}."

@@ -274,6 +274,21 @@ def test_a_sweep_answers_for_every_size(graph, capsys):
     assert [answer["hardware"]["world_size"] for answer in json.loads(out)] == [8, 16]
 
 
+def test_a_sweep_says_why_a_size_has_no_plan(graph, capsys):
+    arguments = ("sweep", graph, *JOB[:2], "--global-batch-size", "128", "--nodes", "1,3")
+    code, out, _ = answered(capsys, *arguments, "--json")
+    assert code == 0
+    legal, illegal = json.loads(out)
+    assert legal["hardware"]["world_size"] == 8
+    assert (illegal["world_size"], illegal["nearest"]) == (24, None)
+    assert "remainder 8 of 24" in illegal["reason"]
+    code, out, _ = answered(capsys, *arguments)
+    assert code == 0
+    assert "remainder 8 of 24" in " ".join(out.split())
+    code, out, _ = answered(capsys, "sweep", graph, *JOB[:2], "--global-batch-size", "127", "--nodes", "1,3", "--json")
+    assert (code, json.loads(out)["error"]["exit_code"]) == (2, 2)
+
+
 def test_a_trace_has_its_totals_on_top_and_serves_as_a_model(folder, graph, capsys):
     code, out, _ = answered(capsys, "trace", f"{folder}/model.py:net", "--sequence-length", "128", "--json")
     assert code == 0

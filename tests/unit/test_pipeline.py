@@ -226,6 +226,20 @@ def test_a_sweep_refuses_sizes_that_are_no_whole_nodes() -> None:
         sweep(TINY, FOUR_NODES, JOB, [8, 12])
 
 
+def test_a_sweep_gives_the_reason_for_a_size_that_the_batch_does_not_divide_over() -> None:
+    legal, illegal = sweep(TINY, FOUR_NODES, Job(global_batch_size=128), [8, 24])
+    assert isinstance(legal, Plan)
+    assert isinstance(illegal, Infeasible)
+    assert (illegal.world_size, illegal.needed_bytes, illegal.nearest) == (24, 0, None)
+    assert illegal.reason is not None
+    assert "128 = b x M x 24 has no whole M (remainder 8 of 24); use --global-batch-size 120 or 144" in illegal.reason
+
+
+def test_a_sweep_of_no_legal_size_is_a_mistake_of_usage() -> None:
+    with pytest.raises(InputError, match="x 8 has no whole M"):
+        sweep(TINY, FOUR_NODES, Job(global_batch_size=127), [8, 16])
+
+
 def test_one_rank_is_a_plan() -> None:
     answer = sweep(TINY, FOUR_NODES, Job(global_batch_size=4), [1])[0]
     assert isinstance(answer, Plan)
