@@ -71,7 +71,7 @@ class _Progress:
     def step(self, index: int, step: Step) -> None:
         self.tell({"event": "step", "step": index, "loss": _finite(step.loss), "seconds": step.seconds})
         if self._speaks:
-            print(f"step {index}: loss {step.loss:.6f}, {step.seconds:.4f} s", flush=True)  # noqa: T201 - its only channel
+            print(f"step {index + 1}: loss {step.loss:.6f}, {step.seconds:.4f} s", flush=True)  # noqa: T201 - its only channel
 
     def tell(self, event: dict[str, Any]) -> None:
         if self._path is not None:
