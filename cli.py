@@ -6,6 +6,7 @@ Heavy libraries are imported inside the commands that need them, so that `--help
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -225,6 +226,8 @@ def profile(
     """Measure this machine, alone or under torchrun or srun."""
     if topology is not None or collectives:
         raise InputError("--topology and --collectives are not there yet; without them the machine is measured")
+    if out is not None and out.is_dir():
+        raise InputError(f"{out} is a folder; --out names the profile's file")
     from hw_profiles.measure import profile_machine
     from hw_profiles.save import as_json as profile_json
     from hw_profiles.save import save
@@ -329,7 +332,15 @@ def _write(path: Path, text: str) -> None:
 
 def main() -> None:
     """Runs the command line and exits with the contract's code."""
+    _make_writable(is_json="--json" in sys.argv)
     sys.exit(answer(sys.argv[1:]))
+
+
+def _make_writable(*, is_json: bool) -> None:
+    """Makes the output take every character: JSON is UTF-8 whatever the locale, text replaces what a locale has not."""
+    for stream, encoding in ((sys.stdout, "utf-8" if is_json else None), (sys.stderr, None)):
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(encoding=encoding, errors="replace")
 
 
 def answer(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -364,6 +365,29 @@ def test_an_output_without_room_is_a_mistake_of_usage(arguments):
     assert done.returncode == 2
     assert "standard output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_locale_without_the_characters_does_not_end_a_command(graph, more):
+    command = [sys.executable, "-c", "import cli; cli.main()", "plan", graph, *JOB, *more]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert not more or json.loads(done.stdout)["strategies"]
+
+
+def test_json_is_utf_8_in_every_locale():
+    command = [sys.executable, "-c", "import cli; cli.main()", "trace", "nö.py:net", "--json"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "nö.py" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_a_folder_is_no_file_for_a_profile(tmp_path, capsys):
+    code, _, err = answered(capsys, "profile", "--out", tmp_path)
+    assert code == 2
+    assert "is a folder" in err
 
 
 def test_help_is_there_for_every_command(capsys):
