@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodels.workload import Workload
 from planner.choose.candidate import Candidate, as_alternative
 from planner.plan import Alternative, Predicted
-from planner.report.figures import bytes_text
+from planner.report.figures import bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit
 
 
 def alternatives(workload: Workload, chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
@@ -21,25 +21,44 @@ def alternatives(workload: Workload, chosen: Candidate, others: tuple[Candidate,
 def _verdict(chosen: Candidate, other: Candidate) -> str:
     memory = other.predicted.memory
     if not other.fits:
-        return f"needs {bytes_text(memory.peak_bytes)}, has {bytes_text(memory.budget_bytes)}"
-    mine, its = chosen.predicted, other.predicted
-    change = its.step_s / mine.step_s - 1
-    text = f"{abs(change):.1%} {'slower' if change >= 0 else 'faster'}"
-    if cause := _cause(mine, its):
-        text += f": {cause}"
-    if other.engine == chosen.engine:
+        unit = bytes_unit(memory.budget_bytes)
+        return f"needs {unit.text(memory.peak_bytes)}, has {unit.text(memory.budget_bytes)}"
+    text = _times(chosen.predicted, other.predicted)
+    if other.engine != chosen.engine:
+        return f"cannot be run by this version; by the ideal schedule {text}"
+    if same_to_a_thousandth(other.predicted.step_s, chosen.predicted.step_s):
         return text
-    return f"cannot be run by this version; by the ideal schedule {text}"
+    return f"{text}, mainly {_cause(chosen.predicted, other.predicted)}"
+
+
+def _times(chosen: Predicted, other: Predicted) -> str:
+    """Returns how much slower the other is, all in all."""
+    if same_to_a_thousandth(other.step_s, chosen.step_s):
+        return _tie(chosen.memory.peak_bytes, other.memory.peak_bytes)
+    more_s = other.step_s - chosen.step_s
+    word = "slower" if more_s > 0 else "faster"
+    ratio = other.step_s / chosen.step_s
+    much = f"{ratio:,.0f} times the step" if ratio >= 11 else f"{abs(ratio - 1):.1%} {word}"
+    sign = "+" if more_s > 0 else "-"
+    return f"{much} ({sign}{seconds_in(seconds_unit(chosen.step_s), abs(more_s))})"
+
+
+def _tie(chosen_bytes: int, other_bytes: int) -> str:
+    """Returns what is said of two that are as fast: of those, the planner takes the lower peak."""
+    if other_bytes == chosen_bytes:
+        return "as fast, with the same peak"
+    unit = bytes_unit(max(chosen_bytes, other_bytes))
+    word = "higher" if other_bytes > chosen_bytes else "lower"
+    return f"as fast, with a {word} peak ({unit.of(other_bytes)} against {unit.text(chosen_bytes)})"
 
 
 def _cause(chosen: Predicted, other: Predicted) -> str:
-    """Returns the part of the step that differs most in the direction of the whole, in milliseconds."""
+    """Returns the part of the step that differs most in the direction of the whole."""
     sign = 1 if other.step_s >= chosen.step_s else -1
     differences = [
         (sign * (its - mine), name) for (name, mine), (_, its) in zip(_parts(chosen), _parts(other), strict=True)
     ]
-    difference_s, name = max(differences, key=lambda entry: entry[0])
-    return f"{sign * difference_s * 1e3:+.1f} ms {name}" if difference_s > 0 else ""
+    return max(differences, key=lambda entry: entry[0])[1]
 
 
 def _parts(predicted: Predicted) -> tuple[tuple[str, float], ...]:

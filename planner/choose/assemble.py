@@ -15,7 +15,7 @@ from planner.plan import (
     PlannedModel,
     SolverReport,
 )
-from planner.report.figures import bytes_text
+from planner.report.figures import bytes_text, plural
 
 
 def assemble(
@@ -59,17 +59,21 @@ def assemble(
     )
 
 
+def _recomputed(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
+    return tuple(
+        block.name
+        for block in asked.workload.blocks
+        if block.recomputable and chosen.assignment[block.block_class].recompute == "full"
+    )
+
+
 def _model(asked: Setting, chosen: Candidate) -> PlannedModel:
     return PlannedModel(
         name=asked.graph.name,
         num_params=asked.workload.num_params,
         num_trainable_params=asked.workload.num_trainable_params,
         source=asked.graph.source,
-        recompute_modules=tuple(
-            block.name
-            for block in asked.workload.blocks
-            if block.recomputable and chosen.assignment[block.block_class].recompute == "full"
-        ),
+        recompute_modules=_recomputed(asked, chosen),
     )
 
 
@@ -98,6 +102,15 @@ def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
             f"building the model and the engine needs {bytes_text(memory.init_peak_bytes)} on the device, more than "
             f"the {bytes_text(memory.budget_bytes)} available, although the steps themselves "
             f"need {bytes_text(memory.peak_bytes)}"
+        )
+    if chosen.engine != "deepspeed":
+        warnings.append(
+            f"this version cannot run it: the times are by the ideal schedule of the engine {chosen.engine}"
+        )
+    elif recomputed := _recomputed(asked, chosen):
+        warnings.append(
+            f"recomputation ({plural(len(recomputed), 'block')}) is done by launch.py, and ds_config.json cannot ask "
+            "for it: a script of your own has to do it too, or plan with --recompute none"
         )
     if asked.job.allow_lossy:
         warnings.append("--allow-lossy changes nothing: this version plans no quantized communication")

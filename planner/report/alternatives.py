@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from planner.plan import Alternative, Plan
-from planner.report.figures import bytes_text, seconds_text
-from planner.report.names import degrees_text
+from planner.report.figures import bytes_in, bytes_unit, seconds_in, seconds_unit
+from planner.report.names import degrees_names, degrees_text
 
 NUM_SHOWN = 5
+_NUM_WORDS = 2
 
 
 def runner_up(plan: Plan) -> Alternative | None:
@@ -28,28 +31,44 @@ def _order(plan: Plan, other: Alternative) -> tuple[bool, bool, float]:
 
 
 def alternatives_table(plan: Plan, *, every: bool) -> RenderableType:
-    """Returns the alternatives: what fits first, of it the plan's engine first, then by time; few unless `every`."""
+    """Returns the alternatives: what fits first, of it the plan's engine first, then by time; few unless `every`.
+
+    A verdict has a line of its own beneath its row: beside it, no room is left on a narrow screen.
+    """
     ordered = sorted(plan.alternatives, key=lambda other: _order(plan, other))
     shown = ordered if every else ordered[:NUM_SHOWN]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("strategy", no_wrap=True)
-    table.add_column("p, g, o", no_wrap=True)
-    table.add_column("micro", justify="right", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("peak", justify="right", no_wrap=True)
-    table.add_column("verdict")
+    lines: list[RenderableType] = []
+    header, *rows = _aligned(_cells(plan, shown))
+    lines.append(Text(header, style="dim", no_wrap=True, overflow="ellipsis"))
+    for other, row in zip(shown, rows, strict=True):
+        style = "bold green" if other.verdict.startswith("chosen") else ""
+        lines.append(Text(row, style=style, no_wrap=True, overflow="ellipsis"))
+        lines.append(Padding(Text(other.verdict, style=style or "dim"), (0, 0, 0, 2)))
+    if hidden := len(ordered) - len(shown):
+        lines.append(Text(f"{hidden} more with --verbose", style="dim"))
+    return Group(*lines)
+
+
+def _cells(plan: Plan, shown: Sequence[Alternative]) -> list[tuple[str, ...]]:
+    """The names of the columns, then each alternative, in the units of the plan's own figures."""
+    memory = plan.predicted.memory
+    beyond = any(other.peak_bytes > memory.budget_bytes for other in shown)
+    time, space = seconds_unit(plan.predicted.step_s), bytes_unit(memory.budget_bytes if beyond else memory.peak_bytes)
+    degrees = degrees_names([strategy for other in shown for strategy in other.strategies])
+    cells: list[tuple[str, ...]] = [("strategy", degrees, "micro", "step", "peak")]
     for other in shown:
-        chosen = other.verdict.startswith("chosen")
-        table.add_row(
-            other.name,
-            degrees_text(other.strategies),
-            str(other.micro_batch_size),
-            seconds_text(other.step_s),
-            bytes_text(other.peak_bytes),
-            other.verdict,
-            style="bold green" if chosen else "",
+        micro, peak = str(other.micro_batch_size), bytes_in(space, other.peak_bytes)
+        cells.append((other.name, degrees_text(other.strategies), micro, seconds_in(time, other.step_s), peak))
+    return cells
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Words to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if index < _NUM_WORDS else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-    hidden = len(ordered) - len(shown)
-    if not hidden:
-        return table
-    return Group(table, Text(f"{hidden} more with --verbose", style="dim"))
+        for row in rows
+    ]

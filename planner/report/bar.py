@@ -27,8 +27,11 @@ class Bar:
         width = options.max_width
         cells = width / self.whole if self.whole > 0 else 0.0
         first = min(width, int(self.begin * cells))
+        end_eighths, length_eighths = (int(n * cells * 8) for n in (min(self.end, self.whole), self.end - self.begin))
+        # A cell is filled from its left: what is shorter than one keeps its length, and what is longer its end.
+        eighths = length_eighths if length_eighths < 8 else end_eighths - first * 8
         # Whatever is there at all can be seen: at least an eighth of a cell.
-        eighths = max(int(min(self.end, self.whole) * cells * 8) - first * 8, 1) if self.end > self.begin else 0
+        eighths = max(eighths, 1) if self.end > self.begin else 0
         eighths = min(eighths, (width - first) * 8)
         filled = self._ascii(eighths) if options.ascii_only else "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
         rest = width - first - len(filled)

@@ -21,10 +21,15 @@ class Unit:
         """Returns `amount` in this unit, with the unit's name."""
         return f"{self.of(amount)} {self.name}"
 
+    def shows(self, amount: float) -> bool:
+        """Returns whether `amount` in this unit is more than zeros."""
+        return amount == 0 or abs(amount) >= self.size * 10**-self.decimals
+
 
 _BYTES = (Unit("TiB", 1024**4), Unit("GiB", 1024**3), Unit("MiB", 1024**2), Unit("KiB", 1024), Unit("B", 1, 0))
 _SECONDS = (Unit("s", 1), Unit("ms", 1e-3), Unit("µs", 1e-6), Unit("ns", 1e-9))
 _COUNTS = (Unit("T", 1e12), Unit("B", 1e9), Unit("M", 1e6), Unit("K", 1e3))
+_MOST_IN_PERCENT, _MOST_AS_FACTOR = 11.0, 1e6
 _FLOP = (Unit("PFLOP", 1e15), Unit("TFLOP", 1e12), Unit("GFLOP", 1e9), Unit("MFLOP", 1e6))
 
 
@@ -47,6 +52,16 @@ def _for_largest(unit: Unit, largest: float) -> Unit:
 def bytes_text(num_bytes: float) -> str:
     """Returns bytes with their unit: `41.20 GiB`."""
     return bytes_unit(num_bytes).text(num_bytes)
+
+
+def bytes_in(unit: Unit, num_bytes: float) -> str:
+    """Returns bytes in the unit of their table, or in their own where that would be `0.00`."""
+    return unit.text(num_bytes) if unit.shows(num_bytes) else bytes_text(num_bytes)
+
+
+def seconds_in(unit: Unit, seconds: float) -> str:
+    """Returns seconds in the unit of their table, or in their own where that would be `0.00`."""
+    return unit.text(seconds) if unit.shows(seconds) else seconds_text(seconds)
 
 
 def seconds_text(seconds: float) -> str:
@@ -73,10 +88,20 @@ def share_text(part: float, whole: float) -> str:
 
 
 def difference_text(measured: float, predicted: float) -> str:
-    """Returns how far a measurement is from its prediction: `+2.1%`, `exact`, or `-` where nothing was predicted."""
+    """Returns how far a measurement is from its prediction: `+2.1%`, `×12`, `exact`, `-` if that is nothing or tiny."""
     if measured == predicted:
         return "exact"
-    return f"{100 * (measured - predicted) / predicted:+.1f}%" if predicted else "-"
+    if not predicted:
+        return "-"
+    ratio = measured / predicted
+    if ratio < _MOST_IN_PERCENT:
+        return f"{100 * (ratio - 1):+.1f}%"
+    return f"×{ratio:,.0f}" if ratio < _MOST_AS_FACTOR else "-"
+
+
+def same_to_a_thousandth(amount: float, other: float) -> bool:
+    """Returns whether two amounts differ by nothing that `0.0%` would show."""
+    return abs(amount - other) < 0.0005 * abs(other) or amount == other
 
 
 def plural(number: int, noun: str) -> str:

@@ -33,8 +33,18 @@ def plan_name(strategies: Sequence[PlannedStrategy], hardware: PlannedHardware) 
 
 
 def degrees_text(strategies: Sequence[PlannedStrategy]) -> str:
-    """Returns the distinct (p, g, o) of a plan's strategies, each once: `1, 32, 32`."""
-    return " + ".join(dict.fromkeys(f"{s.param_degree}, {s.grad_degree}, {s.optim_degree}" for s in strategies))
+    """Returns the distinct degrees of a plan's strategies: `1, 32, 32`, or `32/8, 32, 32` where s is not p."""
+    return " + ".join(dict.fromkeys(_degrees_text(each) for each in strategies))
+
+
+def degrees_names(strategies: Sequence[PlannedStrategy]) -> str:
+    """Returns what the numbers of `degrees_text` are: `p, g, o`, or `p/s, g, o` where s is not p."""
+    return "p/s, g, o" if any(each.secondary_degree != each.param_degree for each in strategies) else "p, g, o"
+
+
+def _degrees_text(strategy: PlannedStrategy) -> str:
+    p, s = strategy.param_degree, strategy.secondary_degree
+    return f"{p if s == p else f'{p}/{s}'}, {strategy.grad_degree}, {strategy.optim_degree}"
 
 
 def sharding_text(strategy: PlannedStrategy, world_size: int) -> str:

@@ -13,8 +13,20 @@ from rich.text import Text
 from planner.plan import Plan, PlannedStrategy
 from planner.report.alternatives import alternatives_table, runner_up
 from planner.report.bar import Bar
-from planner.report.figures import bytes_text, bytes_unit, count_text, plural, seconds_text, seconds_unit, share_text
-from planner.report.names import degrees_text, exposed_times, operation_text, plan_name, sharding_text
+from planner.report.figures import (
+    bytes_in,
+    bytes_text,
+    bytes_unit,
+    count_text,
+    difference_text,
+    plural,
+    same_to_a_thousandth,
+    seconds_in,
+    seconds_text,
+    seconds_unit,
+    share_text,
+)
+from planner.report.names import degrees_names, degrees_text, exposed_times, operation_text, plan_name, sharding_text
 
 ENGINE_NAMES = {"deepspeed": "DeepSpeed", "fsdp": "FSDP2"}
 
@@ -45,7 +57,7 @@ def _warning(text: str) -> RenderableType:
 def _headline(plan: Plan) -> RenderableType:
     job, hardware, model = plan.job, plan.hardware, plan.model
     title = Text(f"{plan_name(plan.strategies, hardware)} on {ENGINE_NAMES[plan.engine]}", style="bold green")
-    title.append(f"  (p, g, o) = ({degrees_text(plan.strategies)})", style="not bold default")
+    title.append(f"  ({degrees_names(plan.strategies)}) = ({degrees_text(plan.strategies)})", style="not bold default")
     nodes = hardware.world_size // hardware.ranks_per_node
     frozen = model.num_params - model.num_trainable_params
     parameters = count_text(model.num_params) + " parameters" + (f", {count_text(frozen)} frozen" if frozen else "")
@@ -92,15 +104,17 @@ def _why(plan: Plan) -> str:
         return "given, not chosen"
     count = plural(solver.num_strategies, "combination")
     proof = (
-        f"proved fastest of {count}"
+        f"proved fastest of {count} under this model"
         if solver.status == "OPTIMAL"
-        else (f"fastest found of {count}; a faster one could save at most {100 * solver.gap:.1f}%")
+        else (f"fastest found of {count} under this model; a faster one could save at most {100 * solver.gap:.1f}%")
     )
     second = runner_up(plan)
     if second is None:
         return proof
-    slower = 100 * (second.step_s / plan.predicted.step_s - 1)
-    return f"{proof}; then {second.name} at {seconds_text(second.step_s)} ({slower:+.1f}%)"
+    if same_to_a_thousandth(second.step_s, plan.predicted.step_s):
+        return f"{proof}; {second.name} is as fast"
+    slower = difference_text(second.step_s, plan.predicted.step_s)
+    return f"{proof}; then {second.name} at {seconds_text(second.step_s)} ({slower})"
 
 
 def _time(plan: Plan) -> RenderableType:
@@ -113,9 +127,12 @@ def _time(plan: Plan) -> RenderableType:
         table.add_row(name, unit.text(seconds), share_text(seconds, predicted.step_s), bar)
         begin += seconds
     rate = f"{predicted.tokens_per_s:,.0f} {'tokens' if plan.job.sequence_length else 'samples'}/s"
-    total = Text.assemble(("step", "bold"))
+    # Every term is a lower bound: a measured step takes longer.
     table.add_row(
-        total, Text(unit.text(predicted.step_s), style="bold"), "", f"{rate}   MFU {100 * predicted.mfu:.1f}%"
+        Text("step, at best", style="bold"),
+        Text(unit.text(predicted.step_s), style="bold"),
+        "",
+        f"{rate}   MFU {100 * predicted.mfu:.1f}%",
     )
     return table
 
@@ -160,13 +177,15 @@ def _traffic(plan: Plan) -> RenderableType:
     table.add_column("collective", no_wrap=True)
     for name in ("bytes", "messages", "busy", "exposed"):
         table.add_column(name, justify="right", no_wrap=True)
+    bytes_of_all = bytes_unit(max((row.bytes for row in rows), default=0))
+    seconds_of_all = seconds_unit(max((max(row.seconds, row.exposed_s) for row in rows), default=0.0))
     for row in rows:
         table.add_row(
             operation_text(row.operation, row.degree_from, row.degree_to),
-            bytes_text(row.bytes),
+            bytes_in(bytes_of_all, row.bytes),
             f"{row.count:,}",
-            seconds_text(row.seconds),
-            seconds_text(row.exposed_s),
+            seconds_in(seconds_of_all, row.seconds),
+            seconds_in(seconds_of_all, row.exposed_s),
         )
     return table
 
@@ -182,6 +201,8 @@ def _waterfall() -> Table:
 
 def written_to(plan: Plan, folder: Path | None) -> RenderableType:
     """Returns where the files are and the next command to type, or how to have them."""
+    if not plan.native_deepspeed:
+        return Text("\nNothing to write: this version cannot run it.", style="dim")
     if folder is None:
         return Text("\nAdd --out DIR to write the DeepSpeed config and the launcher.", style="dim")
     lines = Text.assemble("\nWritten to ", (f"{folder}/", "bold"), ": plan.json, ds_config.json, launch.py, launch.sh")

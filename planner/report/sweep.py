@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan import Infeasible, Plan
-from planner.report.figures import bytes_text, seconds_text
+from planner.report.figures import Unit, bytes_in, bytes_text, bytes_unit, seconds_in, seconds_unit
 from planner.report.names import degrees_names, degrees_text, plan_name
 
 
@@ -20,28 +20,34 @@ def sweep_table(answers: Sequence[Plan | Infeasible]) -> RenderableType:
     for name in ("ranks", "strategy", degrees, "step", "tokens/s", "MFU", "peak"):
         words = name in ("strategy", degrees)
         table.add_column(name, justify="left" if words else "right", no_wrap=name != "strategy")
+    plans = [answer for answer in answers if isinstance(answer, Plan)]
+    peaks = [a.predicted.memory.peak_bytes if isinstance(a, Plan) else a.needed_bytes for a in answers]
+    units = (
+        seconds_unit(max((each.predicted.step_s for each in plans), default=0.0)),
+        bytes_unit(max(peaks, default=0)),
+    )
     for answer in answers:
         if isinstance(answer, Infeasible) and answer.nearest is None:
             table.add_row(str(answer.world_size), "no legal batch", style="red")
         elif isinstance(answer, Infeasible):
-            needed = bytes_text(answer.needed_bytes)
+            needed = bytes_in(units[1], answer.needed_bytes)
             table.add_row(str(answer.world_size), "nothing fits", "", "", "", "", needed, style="red")
         else:
-            table.add_row(*_cells(answer))
+            table.add_row(*_cells(answer, *units))
     reasons = [_reason(answer) for answer in answers if isinstance(answer, Infeasible)]
     return Group(table, *reasons)
 
 
-def _cells(plan: Plan) -> tuple[str, ...]:
+def _cells(plan: Plan, time: Unit, memory: Unit) -> tuple[str, ...]:
     predicted = plan.predicted
     return (
         str(plan.hardware.world_size),
         plan_name(plan.strategies, plan.hardware),
         degrees_text(plan.strategies),
-        seconds_text(predicted.step_s),
+        seconds_in(time, predicted.step_s),
         f"{predicted.tokens_per_s:,.0f}",
         f"{100 * predicted.mfu:.1f}%",
-        bytes_text(predicted.memory.peak_bytes),
+        bytes_in(memory, predicted.memory.peak_bytes),
     )
 
 

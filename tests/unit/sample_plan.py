@@ -120,9 +120,9 @@ PLAN = Plan(
     solver=SolverReport(status="OPTIMAL", objective_s=0.200, bound_s=0.200, gap=0.0, num_strategies=1000, wall_s=0.25),
     alternatives=(
         alternative("ZeRO-1", (1, 1, 32), 0.200, 26, "chosen"),
-        alternative("DDP", (1, 1, 1), 0.205, 41, "2.5 % slower: update of whole optimizer states takes 9.1 ms"),
-        alternative("ZeRO-2", (1, 32, 32), 0.240, 24.5, "20.0 % slower: gradients are reduced per micro-batch"),
-        alternative("ZeRO-3", (32, 32, 32), 0.300, 22, "50.0 % slower: 100.0 ms more of exposed gathers"),
+        alternative("DDP", (1, 1, 1), 0.205, 41, "2.5% slower (+5.0 ms), mainly parameters after the update"),
+        alternative("ZeRO-2", (1, 32, 32), 0.240, 24.5, "20.0% slower (+40.0 ms), mainly exposed in backward"),
+        alternative("ZeRO-3", (32, 32, 32), 0.300, 22, "50.0% slower (+100.0 ms), mainly exposed in forward"),
         alternative("MiCS / HSDP of 8", (8, 8, 8), 0.190, 24, "cannot be run by this version", engine="fsdp"),
         alternative("PaRO IIG", (8, 8, 32), 0.195, 23, "cannot be run by this version", engine="fsdp"),
         alternative("huge", (1, 1, 1), 0.100, 90, "needs 90.0 GiB, has 78.0 GiB"),

@@ -17,8 +17,8 @@ from planner.report.bar import Bar
 from planner.report.explanation import comparison_page, explanation_page
 from planner.report.figures import bytes_text, count_text, difference_text, plural, seconds_text, share_text
 from planner.report.machines import machines_table, profile_page
-from planner.report.names import sharding_text, system_name
-from planner.report.plan import plan_summary
+from planner.report.names import degrees_text, sharding_text, system_name
+from planner.report.plan import plan_summary, written_to
 from planner.report.run import run_page
 from planner.report.sweep import sweep_table
 from planner.run.run_report import RunReport, RunStep, predicted_figures
@@ -130,6 +130,32 @@ def test_pages_stay_within_their_width_and_carry_no_colour_to_a_file(name, width
 def test_bars_are_printable_in_ascii():
     lines = lines_of(Bar(1, 3, 4, track=True), 8, encoding="ascii")
     assert lines == ["  ####.."]
+
+
+def test_what_is_shorter_than_a_cell_is_not_drawn_as_a_whole_one():
+    assert lines_of(Bar(99.5, 100, 100), 10) == [" " * 9 + "▏"]
+
+
+def test_a_step_as_fast_is_no_loss():
+    tied = PLAN.alternatives[1].model_copy(update={"step_s": 0.20001})
+    text = "\n".join(lines_of(plan_summary(PLAN.model_copy(update={"alternatives": (tied,)})), 100))
+    assert "DDP is as fast" in text
+    assert "0.0%" not in text
+
+
+def test_strategies_that_differ_in_s_alone_look_different():
+    texts = {degrees_text((strategy(32, 32, 32, secondary=s),)) for s in (None, 1, 8)}
+    assert texts == {"32, 32, 32", "32/1, 32, 32", "32/8, 32, 32"}
+
+
+def test_verdicts_are_whole_lines_on_a_narrow_screen():
+    lines = lines_of(plan_summary(PLAN), 80)
+    assert all(any(other.verdict in line for line in lines) for other in PLAN.alternatives[:5])
+
+
+def test_what_cannot_run_offers_no_files():
+    text = lines_of(written_to(PLAN.model_copy(update={"engine": "fsdp", "native_deepspeed": False}), None), 80)
+    assert "--out" not in "\n".join(text)
 
 
 def test_a_run_shows_what_was_measured_beside_what_was_predicted():
