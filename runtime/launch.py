@@ -20,6 +20,7 @@ from runtime.prepare import prepare_engine, prepare_reference, prepare_samples
 from runtime.ranks import LaunchError, Ranks, join
 from runtime.settings import Options, Settings, parse_options, read_settings
 from runtime.train import Step, Trainer, measure, train
+from runtime.without_noise import without_noise
 
 
 def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +31,8 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(folder, options.model)
         ranks = join(settings.device_kind, settings.world_size, settings.ranks_per_node)
-        report = _run(settings, options, ranks)
+        with without_noise():
+            report = _run(settings, options, ranks)
     except (LaunchError, UsageError) as error:
         _note_failure(options, str(error), usage=True)
         print(f"launch.py: {error}", file=sys.stderr)  # noqa: T201 - its only channel

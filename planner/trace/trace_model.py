@@ -19,6 +19,7 @@ from planner.trace.segments import MeasuredSegment, measure_segments
 from planner.trace.time_limit import time_limit
 from planner.trace.truncate import is_shorter, truncated
 from runtime.load_model import known_sequence_length
+from runtime.without_noise import without_noise
 
 MICRO_BATCH_SIZE = 2
 """Samples of the first trace; the second has one more. One sample would take short cuts of its own: an axis of length 1
@@ -48,7 +49,7 @@ def trace(
         InputError: The source or its arguments are wrong.
         TraceError: The model cannot be built or run; the text names the module and what to try.
     """
-    with explained(source, time_limit_s), time_limit(time_limit_s):
+    with explained(source, time_limit_s), time_limit(time_limit_s), without_noise():
         return _Tracer(source, precision, device, sequence_length).graph()
 
 
