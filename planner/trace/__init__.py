@@ -8,6 +8,16 @@ amounts       the same for any micro-batch                    truncate: a second
 trace_model   all of it in order                              explain_failure, time_limit
 """
 
+from planner.errors import InputError
+
+try:
+    import torch as _  # noqa: F401 - what all modules here stand on
+except ImportError as error:
+    raise InputError(
+        f"torch is needed to trace a model, and cannot be imported here: {error}. Install it (pip install torch), or "
+        "give as MODEL a trace that `shardplan trace MODEL --out FILE` wrote where torch is"
+    ) from error
+
 from planner.trace.trace_model import trace
 
 __all__ = ["trace"]

@@ -342,6 +342,17 @@ def test_light_commands_start_without_heavy_libraries():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("spec", ["model.py:net", "config.json"])
+def test_without_torch_a_model_is_refused_and_a_saved_trace_planned(spec, folder, graph):
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    code = "import sys; sys.modules['torch'] = None; import cli; cli.main()"
+    for model, expected in ((folder / spec, 2), (graph, 0)):
+        command = [sys.executable, "-c", code, "plan", str(model), *JOB]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == expected, done.stderr
+        assert ("error: torch is needed to trace a model" in done.stderr) == (expected == 2)
+
+
 def test_a_closed_pipe_ends_quietly():
     command = f"{sys.executable} -c 'import cli; cli.main()' machines --json | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
