@@ -54,10 +54,13 @@ class Components:
     @property
     def total_bytes(self) -> int:
         """Sum of all components."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        return sum(getattr(self, name) for name in _COMPONENTS)
 
     def __add__(self, other: Components) -> Components:
-        return Components(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Components(*(getattr(self, name) + getattr(other, name) for name in _COMPONENTS))
+
+
+_COMPONENTS = tuple(field.name for field in fields(Components))
 
 
 @dataclass(frozen=True, slots=True)

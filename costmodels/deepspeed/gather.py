@@ -143,6 +143,7 @@ class _Coordinator:
         self.arriving_elements = 0
         self.begun: set[int] = set()
         """Of what arrives, the parameters whose message began in the present segment."""
+        self.begun_elements = 0
         self.joined_elements = 0
         """Of the buffers out of which joined parameters have been copied: the last one that is asked for frees it."""
         self.users: dict[int, set[str]] = {parameter: set() for parameter in range(len(self.elements))}
@@ -176,11 +177,14 @@ class _Coordinator:
         if segment != self.segment:
             self.segment = segment
             self.begun.clear()
+            self.begun_elements = 0
             self._look()
 
     def _look(self) -> None:
         held = self.live_elements + self.joined_elements
-        self.windows.append(Window(self.segment, held, self.arriving_elements, self._sum(self.begun)))
+        window = Window(self.segment, held, self.arriving_elements, self.begun_elements)
+        if not self.windows or window != self.windows[-1]:
+            self.windows.append(window)
 
     def update(self) -> None:
         """The optimizer step partitions everything, gathers what persists, and lets secondary copies expire."""
@@ -197,7 +201,7 @@ class _Coordinator:
         self.inflight.clear()
         self.arriving.clear()
         self.begun.clear()
-        self.arriving_elements = self.joined_elements = 0
+        self.arriving_elements = self.joined_elements = self.begun_elements = 0
 
     def _reset(self) -> None:
         self.arriving.clear()
@@ -235,7 +239,9 @@ class _Coordinator:
         if parameter not in self.arriving:
             return
         self.arriving.difference_update(message)
-        self.begun.difference_update(message)
+        if parameter in self.begun:
+            self.begun.difference_update(message)
+            self.begun_elements -= self._sum(message)
         self.arriving_elements -= self._sum(message)
         if len(message) > 1:
             self.joined_elements += self._sum(message)
@@ -285,7 +291,9 @@ class _Coordinator:
                 self.inflight.update(dict.fromkeys(together, together))
                 self.arriving.update(together)
                 self.begun.update(together)
-                self.arriving_elements += self._sum(together)
+                joined_elements = self._sum(together)
+                self.begun_elements += joined_elements
+                self.arriving_elements += joined_elements
 
     def _release(self, hook: Hook) -> None:
         key = (hook.module, self.step)

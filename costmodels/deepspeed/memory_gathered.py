@@ -88,6 +88,11 @@ class Gathered:
         in_place = len(elements) == 1 and elements[0] % world_size == 0
         return self.sizes.width_bytes * padded * (self.sizes.gather_copies + (0 if in_place else 1))
 
+    @cached_property
+    def reducing(self) -> tuple[tuple[Components, ...], Components]:
+        """Gradients and reductions in each segment, and those of the last bucket, when backward has ended."""
+        return _reducing(self)
+
     @property
     def bucket_bytes(self) -> int:
         """Bytes of the one bucket, allocated once; `overlap_comm` does not double it."""
@@ -120,7 +125,7 @@ def during_segments(part: Gathered) -> tuple[Components, ...]:
 
     When activations are at their peak, an all-gather of an earlier segment has ended and given up its copy.
     """
-    reducing, _ = _reducing(part)
+    reducing, _ = part.reducing
     window = _window_bytes(part, lambda window: window.begun)
     return tuple(
         held + Components(gathered_parameters=window_bytes) for held, window_bytes in zip(reducing, window, strict=True)
@@ -129,12 +134,14 @@ def during_segments(part: Gathered) -> tuple[Components, ...]:
 
 def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int]:
     """Bytes of gathered parameters in each segment, the buffers they arrive in and secondary shards included."""
+    width_bytes, gather_copies = part.sizes.width_bytes, part.sizes.gather_copies
     found = [0] * len(part.sizes.workload.segments)
     for micro_batch in part.micro_batches:
         window = [0] * len(found)
         for moment in micro_batch.windows:
-            elements = moment.held + part.sizes.gather_copies * arriving(moment)
-            window[moment.segment] = max(window[moment.segment], part.sizes.width_bytes * elements)
+            num_bytes = width_bytes * (moment.held + gather_copies * arriving(moment))
+            if num_bytes > window[moment.segment]:
+                window[moment.segment] = num_bytes
         secondary_bytes = part.secondary_bytes(micro_batch.with_secondary)
         made = [0] * len(found)
         for number, parameter in micro_batch.made_secondary:
@@ -173,7 +180,7 @@ def during_update(part: Gathered) -> tuple[Components, ...]:
     sizes = part.sizes
     # The last gradient starts the last reduction, before the module that it belongs to releases its parameters.
     left_elements = max((batch.windows[-1].held for batch in part.micro_batches if batch.windows), default=0)
-    _, reduction = _reducing(part)
+    _, reduction = part.reducing
     largest_shard = max((shard_elements(number, sizes.shape.world_size) for number in sizes.trainable), default=0)
     group_bytes = sizes.update_gradient_bytes(part.largest_group_elements)
     secondary_bytes = part.secondary_bytes(range(len(sizes.elements)))
