@@ -150,6 +150,8 @@ def trace(
         screen.document(document)
     else:
         screen.page(graph_page(graph))
+        if out is not None:
+            screen.page(f"\nWritten to {out}; it serves as MODEL.")
 
 
 @app.command()

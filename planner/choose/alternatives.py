@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodels.workload import Workload
 from planner.choose.candidate import Candidate, as_alternative
 from planner.plan import Alternative, Predicted
-from planner.report.figures import bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit
+from planner.report.figures import bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit, slower_text
 
 
 def alternatives(workload: Workload, chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
@@ -36,9 +36,7 @@ def _times(chosen: Predicted, other: Predicted) -> str:
     if same_to_a_thousandth(other.step_s, chosen.step_s):
         return _tie(chosen.memory.peak_bytes, other.memory.peak_bytes)
     more_s = other.step_s - chosen.step_s
-    word = "slower" if more_s > 0 else "faster"
-    ratio = other.step_s / chosen.step_s
-    much = f"{ratio:,.0f} times the step" if ratio >= 11 else f"{abs(ratio - 1):.1%} {word}"
+    much = slower_text(other.step_s, chosen.step_s)
     sign = "+" if more_s > 0 else "-"
     return f"{much} ({sign}{seconds_in(seconds_unit(chosen.step_s), abs(more_s))})"
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from planner.explain.explanation import Comparison, Difference
 from planner.plan import Plan
-from planner.report.figures import bytes_text, seconds_text
+from planner.report.figures import bytes_in, bytes_unit, same_to_a_thousandth, seconds_text, slower_text
 from planner.report.names import degrees_text, exposed_times, operation_text, plan_name
 
 
@@ -23,6 +23,8 @@ def compare(chosen: Plan, other: Plan) -> Comparison:
         other_name=_name(other),
         reason=reason,
         verdict=verdict,
+        chosen_peak_phase=chosen.predicted.memory.peak_phase,
+        other_peak_phase=other.predicted.memory.peak_phase,
         memory=_memory(chosen, other),
         time=_time(chosen, other),
         traffic=_traffic(chosen, other),
@@ -33,18 +35,19 @@ def _name(plan: Plan) -> str:
     return f"{plan_name(plan.strategies, plan.hardware)} ({degrees_text(plan.strategies)})"
 
 
-def _decided_by(chosen: Plan, other: Plan) -> tuple[Literal["memory", "engine", "time", "same", "faster"], str]:
+def _decided_by(chosen: Plan, other: Plan) -> tuple[Literal["memory", "engine", "time", "tie", "same", "faster"], str]:
     memory = other.predicted.memory
     step_s, other_s = chosen.predicted.step_s, other.predicted.step_s
-    slower = f"{abs(other_s / step_s - 1):.1%} {'slower' if other_s >= step_s else 'faster'}"
+    slower = slower_text(other_s, step_s)
     times = f"{seconds_text(other_s)} against {seconds_text(step_s)} a step"
     if memory.peak_bytes > memory.budget_bytes:
+        unit = bytes_unit(memory.budget_bytes)
         largest, largest_bytes = max(memory.components, key=lambda component: component[1])
         largest = largest.replace("_", " ")
         return "memory", (
-            f"It does not fit: it needs {bytes_text(memory.peak_bytes)} at its peak ({memory.peak_phase}), "
-            f"{bytes_text(memory.peak_bytes - memory.budget_bytes)} above the budget of "
-            f"{bytes_text(memory.budget_bytes)}; most of it, {bytes_text(largest_bytes)}, are {largest}."
+            f"It does not fit: it needs {unit.text(memory.peak_bytes)} at its peak ({memory.peak_phase}), "
+            f"{bytes_in(unit, memory.peak_bytes - memory.budget_bytes)} above the budget of "
+            f"{unit.text(memory.budget_bytes)}; most of it, {bytes_in(unit, largest_bytes)}, are {largest}."
         )
     if chosen.strategies == other.strategies and chosen.job == other.job and chosen.engine == other.engine:
         return "same", "It is the plan itself."
@@ -53,13 +56,19 @@ def _decided_by(chosen: Plan, other: Plan) -> tuple[Literal["memory", "engine", 
             "engine",
             f"It needs the engine {other.engine}, which this version does not run; it would be {slower}: {times}.",
         )
+    if same_to_a_thousandth(other_s, step_s):
+        unit, mine_bytes = bytes_unit(memory.peak_bytes), chosen.predicted.memory.peak_bytes
+        return "tie", (
+            f"It fits, and is as fast: {times}; its peak is {unit.text(memory.peak_bytes)}, and that of this plan "
+            f"{bytes_in(unit, mine_bytes)}."
+        )
     if other_s < step_s:
         return "faster", f"It would be {slower}: {times}. The plan was given, or made under other limits."
     name, more_s = max(
         ((each.name, each.other - each.chosen) for each in _time(chosen, other)[:-1]), key=lambda item: item[1]
     )
-    cause = f"; most of the difference, {seconds_text(more_s)}, is {name}" if more_s > 0 else ""
-    return "time", f"It fits, and is {slower}: {times}{cause}."
+    net = f"{seconds_text(other_s - step_s)} more in all"
+    return "time", f"It fits, and is {slower}: {times}, {net}; most is added by {name}, {seconds_text(more_s)}."
 
 
 def _memory(chosen: Plan, other: Plan) -> tuple[Difference, ...]:

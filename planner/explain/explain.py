@@ -33,6 +33,9 @@ from planner.plan import Plan, PlannedStrategy
 from planner.report.figures import plural
 from planner.report.names import exposed_times, operation_text
 
+_LEAST_BYTES_PER_PARAMETER = 0.001
+"""What is less is flags and norms, whose bytes do not grow with the model."""
+
 
 def explain(plan: Plan, graph: ModelGraph, machine: Machine) -> Explanation:
     """Returns the figures of a plan with their formulas.
@@ -122,12 +125,14 @@ def _traffic(plan: Plan) -> tuple[Line, ...]:
     return tuple(
         Line(
             name=operation_text(row.operation, row.degree_from, row.degree_to),
-            formula=f"{row.bytes / num_params:.4g} × P, in {plural(row.count, 'message')}",
-            substituted=f"{row.bytes / num_params:.4g} × {num_params:,}",
+            formula=(f"{per_parameter:.4g} × P, " if scales else "") + f"in {plural(row.count, 'message')}",
+            substituted=f"{per_parameter:.4g} × {num_params:,}" if scales else f"{row.bytes:,} bytes",
             value=row.bytes,
             unit="bytes",
         )
         for row in plan.predicted.traffic
+        for per_parameter in (row.bytes / num_params,)
+        for scales in (per_parameter >= _LEAST_BYTES_PER_PARAMETER,)
     )
 
 

@@ -51,11 +51,15 @@ class Comparison(_Frozen):
 
     chosen_name: str
     other_name: str
-    reason: Literal["memory", "engine", "time", "same", "faster"]
-    """What decided: the other does not fit, cannot be run by the chosen plan's engine, or is slower. `same`: it is the
-    plan. `faster`: it would be faster, so the plan was not free to choose it or was made with another machine."""
+    reason: Literal["memory", "engine", "time", "tie", "same", "faster"]
+    """What decided: the other does not fit, cannot be run by the chosen plan's engine, or is slower. `tie`: it is as
+    fast. `same`: it is the plan. `faster`: it would be faster, so the plan was not free to choose it or was made with
+    another machine."""
     verdict: str
     """The reason as a sentence with its numbers."""
+    chosen_peak_phase: str
+    other_peak_phase: str
+    """When in the step each has its peak: components of two moments are not parts of one sum."""
     memory: tuple[Difference, ...]
     time: tuple[Difference, ...]
     traffic: tuple[Difference, ...]

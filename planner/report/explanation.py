@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -10,7 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.explain.explanation import Comparison, Difference, Explanation, Line
-from planner.report.figures import bytes_text, bytes_unit, difference_text, seconds_text, seconds_unit
+from planner.report.figures import (
+    bytes_in,
+    bytes_text,
+    bytes_unit,
+    difference_text,
+    seconds_in,
+    seconds_text,
+    seconds_unit,
+)
 
 TOTALS = ("step", "peak")
 LEGEND = (
@@ -60,11 +69,16 @@ def comparison_page(comparison: Comparison) -> RenderableType:
     parts: list[RenderableType] = [title, Text(comparison.verdict, style="bold green")]
     for name, rows in (
         ("Time of a step", comparison.time),
-        ("Memory at the peak", comparison.memory),
+        (_moments(comparison), comparison.memory),
         ("Traffic per rank and step", comparison.traffic),
     ):
         parts += [Text(f"\n{name}", style="bold"), _differences(rows)]
     return Group(*parts)
+
+
+def _moments(comparison: Comparison) -> str:
+    mine, its = comparison.chosen_peak_phase, comparison.other_peak_phase
+    return f"Memory at the peak, {mine}" if mine == its else f"Memory at the peak: {mine}; of the other: {its}"
 
 
 def _differences(rows: Sequence[Difference]) -> RenderableType:
@@ -73,9 +87,10 @@ def _differences(rows: Sequence[Difference]) -> RenderableType:
     for name in ("this plan", "the other", "difference"):
         table.add_column(name, justify="right", no_wrap=True)
     largest = max((max(row.chosen, row.other) for row in rows), default=0.0)
+    time = seconds_unit(largest)
     for row in rows:
-        unit = bytes_unit(largest) if row.unit == "bytes" else seconds_unit(largest)
+        text = partial(bytes_in, bytes_unit(largest)) if row.unit == "bytes" else partial(seconds_in, time)
         difference = "same" if row.chosen == row.other else difference_text(row.other, row.chosen)
         style = "bold" if row.name in TOTALS else ""
-        table.add_row(row.name, unit.text(row.chosen), unit.text(row.other), difference, style=style)
+        table.add_row(row.name, text(row.chosen), text(row.other), difference, style=style)
     return table

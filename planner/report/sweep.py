@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan import Infeasible, Plan
-from planner.report.figures import Unit, bytes_in, bytes_text, bytes_unit, seconds_in, seconds_unit
+from planner.report.figures import Unit, bytes_in, bytes_unit, seconds_in, seconds_unit
 from planner.report.names import degrees_names, degrees_text, plan_name
 
 
@@ -54,7 +54,8 @@ def _cells(plan: Plan, time: Unit, memory: Unit) -> tuple[str, ...]:
 def _reason(infeasible: Infeasible) -> RenderableType:
     if infeasible.nearest is None:
         return Text(f"\n{infeasible.world_size} ranks: {infeasible.reason}")
-    needed, available = bytes_text(infeasible.needed_bytes), bytes_text(infeasible.available_bytes)
+    unit = bytes_unit(infeasible.available_bytes)
+    needed, available = unit.text(infeasible.needed_bytes), unit.text(infeasible.available_bytes)
     text = Text(
         f"\n{infeasible.world_size} ranks: the nearest, {infeasible.nearest.name}, needs {needed} of {available}."
     )

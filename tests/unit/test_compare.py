@@ -32,7 +32,20 @@ def test_what_is_slower_lost_by_its_largest_cause():
     comparison = compare(PLAN, other(step_s=0.3, exposed_communication_s=0.15, exposed=exposed))
     assert comparison.reason == "time"
     assert "50.0% slower" in comparison.verdict
-    assert "90.00 ms, is exposed in backward" in comparison.verdict
+    assert "100.0 ms more in all; most is added by exposed in backward, 90.00 ms" in comparison.verdict
+
+
+def test_what_is_as_fast_is_no_slower_and_no_faster():
+    for step_s in (0.2, 0.19999, 0.20001):
+        comparison = compare(PLAN, other(step_s=step_s, memory=needing(30 * GIB)))
+        assert comparison.reason == "tie"
+        assert "its peak is 30.00 GiB, and that of this plan 26.00 GiB" in comparison.verdict
+
+
+def test_peaks_of_two_moments_are_named():
+    memory = PLAN.predicted.memory.model_copy(update={"peak_phase": "optimizer step"})
+    comparison = compare(PLAN, other(step_s=0.3, memory=memory))
+    assert (comparison.chosen_peak_phase, comparison.other_peak_phase) == ("backward of blocks.1", "optimizer step")
 
 
 def test_what_another_engine_would_run_lost_by_the_engine():

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hand_workload import hand_workload
 from rich.console import Console, RenderableType
 from sample_plan import GIB, PLAN, PROFILE, alternative, strategy
 
 from planner.explain.compare import compare
 from planner.explain.explanation import Explanation, Line, Section
+from planner.model_graph import ModelGraph
 from planner.plan import ExposedTime, Infeasible
 from planner.report.bar import Bar
 from planner.report.explanation import comparison_page, explanation_page
-from planner.report.figures import bytes_text, count_text, difference_text, plural, seconds_text, share_text
+from planner.report.figures import (
+    bytes_in,
+    bytes_text,
+    bytes_unit,
+    count_text,
+    difference_text,
+    plural,
+    seconds_text,
+    share_text,
+)
+from planner.report.graph import graph_page
 from planner.report.machines import machines_table, profile_page
 from planner.report.names import degrees_text, sharding_text, system_name
 from planner.report.plan import plan_summary, written_to
@@ -246,3 +259,36 @@ def test_figures_read_as_people_write_them():
     assert [share_text(n, 100) for n in (0, 0.4, 12.6)] == ["0%", "<1%", "13%"]
     assert [plural(1, "rank"), plural(2, "micro-batch")] == ["1 rank", "2 micro-batches"]
     assert [difference_text(*pair) for pair in ((5, 5), (102, 100), (1, 0))] == ["exact", "+2.0%", "-"]
+    assert [seconds_text(s) for s in (0.09999999, 0.0999)] == ["100.0 ms", "99.90 ms"]
+    assert [difference_text(n, 1) for n in (10.9, 12, 5e9)] == ["+990.0%", "×12", "-"]
+    assert [bytes_in(bytes_unit(GIB), n) for n in (24, GIB // 2)] == ["24 B", "0.50 GiB"]
+
+
+def test_a_comparison_names_both_moments_and_hides_no_small_amount():
+    memory = PLAN.predicted.memory.model_copy(update={"peak_phase": "optimizer step"})
+    small = PLAN.predicted.traffic[0].model_copy(update={"degree_to": 8, "bytes": 24})
+    predicted = PLAN.predicted.model_copy(update={"memory": memory, "traffic": (small,), "step_s": 0.3})
+    other = PLAN.model_copy(update={"strategies": (strategy(32, 32, 32),), "predicted": predicted})
+    text = "\n".join(lines_of(comparison_page(compare(PLAN, other)), 100))
+    assert "backward of blocks.1; of the other: optimizer step" in text
+    assert "24 B" in text
+
+
+def test_a_trace_tells_tied_parameters_and_what_negative_saved_bytes_are():
+    workload = hand_workload()
+    borrowed = workload.blocks[-1]
+    parameters = tuple(
+        replace(each, aliases=(f"{borrowed.name}.weight",)) if index == 0 else each
+        for index, each in enumerate(workload.parameters)
+    )
+    blocks = (*workload.blocks[:-1], replace(borrowed, parameters=()))
+    graph = ModelGraph(
+        name="Net",
+        source=PLAN.model.source,
+        precision="bf16",
+        device="cuda",
+        sequence_length=512,
+        traced_by="fake",
+        workload=replace(workload, parameters=parameters, blocks=blocks),
+    )
+    assert "tied: it uses parameters that another block counts" in lines_of(graph_page(graph), 100)
