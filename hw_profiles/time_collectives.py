@@ -15,6 +15,8 @@ from hw_profiles.schema import Curve, CurvePoint, Operation
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _ELEMENT_BYTES = 4
 """fp32: gloo has no faster path for smaller types, and NCCL moves bytes alike."""
+_WARM_UPS = 2
+"""Untimed calls of each size: the first of a group connects its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,8 @@ def time_collectives(
         group = _own_group(degree_from, degree_to)
         for operation in OPERATIONS:
             progress(f"{operation} between {degree_from} and {degree_to}")
-            points = {}
-            for size_bytes in effort.sizes_bytes:
-                point = _time_point(operation, group, size_bytes, effort, device)
-                points[point.bytes] = point
-            ordered = tuple(points[size_bytes] for size_bytes in sorted(points))
-            curves.append(Curve(operation=operation, degree_from=degree_from, degree_to=degree_to, points=ordered))
+            points = _time_points(operation, group, effort, device)
+            curves.append(Curve(operation=operation, degree_from=degree_from, degree_to=degree_to, points=points))
         dist.barrier()
         dist.destroy_process_group(group)
     return tuple(curves)
@@ -63,19 +61,34 @@ def _own_group(degree_from: int, degree_to: int) -> dist.ProcessGroup:
     return own
 
 
-def _time_point(
-    operation: Operation, group: dist.ProcessGroup, size_bytes: int, effort: Effort, device: torch.device
-) -> CurvePoint:
+def _time_points(
+    operation: Operation, group: dist.ProcessGroup, effort: Effort, device: torch.device
+) -> tuple[CurvePoint, ...]:
+    """Times every size, in turns: what disturbs the machine for a while then slows all sizes alike, and not one."""
     ranks = group.size()
-    num_elements = max(size_bytes // _ELEMENT_BYTES // ranks, 1) * ranks
-    call = _call(operation, group, num_elements, device)
-    call()
-    seconds = _slowest([_seconds(call, device) for _ in range(effort.least_repetitions)], device)
-    wanted = int(effort.seconds_per_point / _median(seconds))
-    more = min(wanted, effort.most_repetitions) - effort.least_repetitions
-    if more > 0:
-        seconds += _slowest([_seconds(call, device) for _ in range(more)], device)
-    return CurvePoint(bytes=num_elements * _ELEMENT_BYTES, seconds=_median(seconds))
+    numbers = sorted({max(size_bytes // _ELEMENT_BYTES // ranks, 1) * ranks for size_bytes in effort.sizes_bytes})
+    calls = [_call(operation, group, num_elements, device) for num_elements in numbers]
+    for call in calls * _WARM_UPS:
+        call()
+    seconds = _in_turns(calls, [effort.least_repetitions] * len(calls), device)
+    wanted = [min(int(effort.seconds_per_point / _median(each)), effort.most_repetitions) for each in seconds]
+    more = _in_turns(calls, [count - effort.least_repetitions for count in wanted], device)
+    return tuple(
+        CurvePoint(bytes=num_elements * _ELEMENT_BYTES, seconds=_median(first + others))
+        for num_elements, first, others in zip(numbers, seconds, more, strict=True)
+    )
+
+
+def _in_turns(
+    calls: Sequence[Callable[[], object]], repetitions: Sequence[int], device: torch.device
+) -> list[list[float]]:
+    """Returns, for each call, the seconds of each of its repetitions on the slowest rank."""
+    seconds: list[list[float]] = [[] for _ in calls]
+    for turn in range(max(repetitions)):
+        for call, count, own in zip(calls, repetitions, seconds, strict=True):
+            if turn < count:
+                own.append(_seconds(call, device))
+    return [_slowest(own, device) if own else [] for own in seconds]
 
 
 def _median(values: Sequence[float]) -> float:
