@@ -10,7 +10,12 @@ from costmodels.strategy import Precision
 
 
 class Job(BaseModel):
-    """A training job: the batch, the numbers, and what the planner may choose."""
+    """A training job: the batch, the numbers, and what the planner may choose.
+
+    Raises:
+        pydantic.ValidationError: A field has a value that it cannot have; a `ValueError`. Whether the fields go
+            together with a model and a machine is for `planner.plan` to say, with an `InputError`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
