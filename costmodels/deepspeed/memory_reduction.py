@@ -21,9 +21,6 @@ from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.deepspeed.reduce import FlatShards, flat_copy
 from costmodels.engine import Components
 
-_OVERTAKING_BYTES = 32 * 1024**2
-"""Measured on 2 busy cores (torch 2.13, 4 ranks): 5 MB overtake most times, 16 MB one time in four, 126 MB never."""
-
 
 @dataclass(frozen=True)
 class Kept:
@@ -135,16 +132,12 @@ class Reduction:
     def _freed_late(self, bucket: tuple[int, ...]) -> frozenset[int]:
         """Returns the ranks on which what is kept is allocated before the flat copy is given up.
 
-        Under gloo the thread that reduced may hold the copy for some milliseconds on, while the rank copies its pieces
-        back: a few bytes overtake it, and the worst of several ranks and steps is counted. NCCL's copies are given up
-        in the order of the stream.
+        The rank first copies its pieces out of it.
         """
-        if self._sizes.shape.device != "cpu":
-            return frozenset()
         own = dict.fromkeys((index for each in bucket for index in self._kept.owners[each]), 0)
         for rank, size in self._kept.flat.slices(bucket):
             own[rank] += self._sizes.width_bytes * size
-        return frozenset(rank for rank, num_bytes in own.items() if num_bytes < _OVERTAKING_BYTES)
+        return frozenset(rank for rank, num_bytes in own.items() if self._sizes.frees_late(num_bytes))
 
 
 class _Fullest:

@@ -45,7 +45,9 @@ def during_update(sizes: Sizes) -> tuple[Components, ...]:
     reduction = Components(gradients=gradients_bytes, buffers=sizes.width_bytes * largest_copy)
     if sizes.shape.precision == "fp32":
         return (reduction, Components(gradients=gradients_bytes))
-    return (reduction, Components(gradients=gradients_bytes, optimizer_step=FP32_BYTES * sum(sizes.trainable)))
+    late_bytes = reduction.buffers if sizes.frees_late(reduction.buffers) else 0
+    fp32_bytes = FP32_BYTES * sum(sizes.trainable)
+    return (reduction, Components(gradients=gradients_bytes, buffers=late_bytes, optimizer_step=fp32_bytes))
 
 
 def building_bytes(sizes: Sizes) -> int:

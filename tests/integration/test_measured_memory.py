@@ -74,14 +74,16 @@ class Case:
         return step_memory(self.workload, held, self.assignment, self.shape)
 
     def late_bytes(self) -> int:
-        """Stages 1 and 2 allocate what they keep as a bucket's flat copy is given up: by a thread of gloo, maybe late.
+        """A thread of gloo gives up a flat copy, maybe after the rank has allocated what comes next.
 
-        The prediction says late; where it was not, the measured peak may be less by the largest copy.
+        The prediction says after; where it was before, the measured peak may be less by the largest copy.
         """
         knobs = choose_knobs(self.workload, self.assignment, self.shape)
-        if knobs.stage not in (1, 2):
-            return 0
         sizes = Sizes(self.workload, knobs, self.shape)
+        if knobs.stage == 0:
+            return memory(self.workload, self.assignment, self.shape).during_update.buffers
+        if knobs.stage == 3:
+            return 0
         flat = Partitioned(sizes).flat
         order = gradient_order(self.workload, 2) if knobs.stage == 2 else tuple(flat.begin)
         buckets = filled_buckets(order, sizes.elements, knobs.reduce_bucket_size)

@@ -170,7 +170,10 @@ def test_stage_0_flattens_all_gradients_to_reduce_them():
 
 
 def test_stage_0_makes_fp32_gradients_in_half_precision():
-    assert engine(0, "bf16").during_update == Components(gradients=2 * P, optimizer_step=4 * P)
+    on_cuda = engine(0, "bf16", device="cuda").during_update
+    assert on_cuda == Components(gradients=2 * P, optimizer_step=4 * P)
+    on_cpu = engine(0, "bf16").during_update
+    assert on_cpu == Components(gradients=2 * P, buffers=2 * P, optimizer_step=4 * P)
 
 
 def test_stage_2_keeps_whole_the_gradients_that_touch_its_partition():
