@@ -15,7 +15,7 @@ from planner.plan import (
     PlannedModel,
     SolverReport,
 )
-from planner.report.figures import bytes_text, plural
+from planner.report.figures import bytes_in, bytes_unit, plural
 
 
 def assemble(
@@ -91,17 +91,15 @@ def _hardware(asked: Setting) -> PlannedHardware:
 
 def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
     memory = chosen.predicted.memory
+    unit = bytes_unit(memory.budget_bytes)
+    peak, available = bytes_in(unit, memory.peak_bytes), unit.text(memory.budget_bytes)
     warnings = []
     if not chosen.fits:
-        warnings.append(
-            f"this strategy does not fit: it needs {bytes_text(memory.peak_bytes)} per rank, and "
-            f"{bytes_text(memory.budget_bytes)} are available"
-        )
+        warnings.append(f"this strategy does not fit: it needs {peak} per rank, and {available} are available")
     if memory.init_peak_bytes > memory.budget_bytes:
         warnings.append(
-            f"building the model and the engine needs {bytes_text(memory.init_peak_bytes)} on the device, more than "
-            f"the {bytes_text(memory.budget_bytes)} available, although the steps themselves "
-            f"need {bytes_text(memory.peak_bytes)}"
+            f"building the model and the engine needs {bytes_in(unit, memory.init_peak_bytes)} on the device, more "
+            f"than the {available} available, although the steps themselves need {peak}"
         )
     if chosen.engine != "deepspeed":
         warnings.append(

@@ -27,7 +27,7 @@ def agree(job: Job, given: GivenConfig, world_size: int) -> Job:
         per_rank, rest = divmod(job.global_batch_size, count * world_size)
         if rest:
             raise InputError(
-                f"global batch {job.global_batch_size} does not divide by {count} micro-batches x {world_size} ranks"
+                f"global batch {job.global_batch_size} is no multiple of {count} micro-batches x {world_size} ranks"
             )
         micro_batch_size = per_rank
     if count is not None and micro_batch_size is not None:

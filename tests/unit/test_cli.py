@@ -332,6 +332,13 @@ def test_an_unexpected_error_is_called_a_bug_and_keeps_its_details(capsys, monke
     Path(details).unlink()
 
 
+def test_a_trace_says_where_it_was_written(folder, capsys):
+    path = folder / "traced.json"
+    code, out, _ = answered(capsys, "trace", f"{folder}/model.py:net", "--sequence-length", "128", "--out", path)
+    assert code == 0
+    assert f"Written to {path}" in out.replace("\n", "")
+
+
 def test_light_commands_start_without_heavy_libraries():
     code = (
         "import sys, cli; cli.answer(['machines']); "
