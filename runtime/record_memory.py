@@ -28,7 +28,7 @@ class MemoryUse:
     peak_bytes: int
     """Greatest within a steady step: the second or a later one, as the first makes the optimizer states."""
     at_rest_bytes: int
-    """Between two steps, after the last recorded one."""
+    """Least between two steady steps: after some of them a thread of gloo still holds what it has sent."""
     init_peak_bytes: int
     """Greatest until the model and the engine were built."""
 
@@ -81,7 +81,7 @@ class MemoryRecorder:
             )
         return MemoryUse(
             peak_bytes=max(peak for peak, _ in self._steps[1:]),
-            at_rest_bytes=self._steps[-1][1],
+            at_rest_bytes=min(now for _, now in self._steps[1:]),
             init_peak_bytes=self._init_peak_bytes,
         )
 
