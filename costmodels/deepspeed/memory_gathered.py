@@ -204,6 +204,17 @@ def building_bytes(part: Gathered) -> int:
     rest = at_rest(part)
     held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
     held_bytes += part.secondary_bytes(range(len(sizes.elements)))
-    gathered_bytes = sizes.width_bytes * max(sizes.elements, default=0) * (1 + sizes.gather_copies)
+    gathered_bytes = sizes.width_bytes * _gathered_one_by_one(part)
     cloning_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
     return max(cloning_bytes, held_bytes + gathered_bytes)
+
+
+def _gathered_one_by_one(part: Gathered) -> int:
+    """Elements of the largest parameter with its copy, and of the one before it the copy that gloo may give up late."""
+    copies = part.sizes.gather_copies
+    persistent = frozenset(part.persistent)
+    found = before = 0
+    for index, elements in enumerate(part.sizes.elements):
+        found = max(found, elements * (1 + copies) + before * copies)
+        before = before if index in persistent else elements
+    return found

@@ -36,8 +36,8 @@ STRATEGIES = {
     "hpZ of 2": Strategy(N, 2, N, N),
 }
 
-SMALL = {"width": "192", "depth": "2", "vocab": "2048", "heads": "4"}
-"""1.7 million parameters."""
+SMALL = {"width": "192", "depth": "2", "vocab": "4096", "heads": "4"}
+"""2.5 million parameters."""
 LARGE = {"width": "512", "depth": "8", "vocab": "32768"}
 """59 million parameters."""
 

@@ -296,3 +296,11 @@ def test_building_needs_a_second_flat_copy_at_stages_1_and_2_and_a_first_update_
     assert engine(0, "bf16").init_peak_bytes == (2 + 12) * P + (2 + 4) * P
     assert engine(1).init_peak_bytes == 8 * P
     assert engine(1, "bf16").init_peak_bytes == 4 * P + 2 * 80  # the first cast beside the model in fp32
+
+
+def test_building_stage_3_gathers_one_parameter_after_the_other_and_gloo_may_hold_the_copy_before():
+    held_bytes = 4 * P // N * 3 + 4 * 50  # shards, their fp32 clone and gradients; the bucket
+    on_cuda = engine(3, device="cuda", workload=hand_workload((40, 40, 40, 80))).init_peak_bytes
+    assert on_cuda == held_bytes + 4 * 80
+    on_cpu = engine(3, workload=hand_workload((40, 40, 40, 80))).init_peak_bytes
+    assert on_cpu == held_bytes + 4 * (2 * 80 + 40)
