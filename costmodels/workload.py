@@ -71,13 +71,16 @@ class ModuleCall:
     module: str
     parameters: tuple[int, ...]
     """Indices into `Workload.parameters`, in the module's own order of registration; first those that it owns
-    directly, then those of other modules that its forward reads itself (`F.linear(x, self.embedding.weight)`). Empty
-    for a module without parameters."""
+    directly, then those of other modules that its forward itself asks for, be it for their type alone
+    (`F.linear(x, self.embedding.weight)`, `x.to(self.out.weight.dtype)`). Empty for a module without parameters."""
     depth: int = 1
     """Calls around it, 0 for the root: a call lasts until the next one that is not deeper."""
     inputs_require_grad: bool = True
     """A tensor among its positional arguments does; engines do not look at keyword arguments."""
-    outputs_require_grad: bool = True
+    num_outputs: int = 1
+    """Its output tensors that need a gradient and that something reads once it has returned: engines hook each."""
+    num_places: int = 1
+    """Places of the module in the model's tree; an engine that walks the tree hooks it at each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,10 @@ class Workload:
     """Bytes of the batch, alive through the step."""
     buffer_bytes: int = 0
     """Bytes of the module's registered buffers."""
+    composites: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Of the modules that consist of others: the qualified name of their class, and their names."""
     linears: tuple[tuple[int, int], ...] = ()
-    """(weight, bias) of every use of `torch.nn.functional.linear`, once each: engines put their own in its place."""
+    """(weight, bias) of the uses of `torch.nn.functional.linear`, once each: engines put their own in its place."""
 
     @property
     def num_classes(self) -> int:

@@ -10,13 +10,12 @@ Source: `PartitionedParameterCoordinator`, deepspeed/runtime/zero/partitioned_pa
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 
+from costmodels.deepspeed.fetch_order import FetchOrder
 from costmodels.deepspeed.hooks import Hook
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.workload import Phase, Workload
@@ -102,27 +101,6 @@ def persistent_parameters(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
     return tuple(found)
 
 
-class _Order:
-    """The recorded order of fetches, and where each parameter comes next."""
-
-    def __init__(self, order: Iterable[Hook], elements: list[int]) -> None:
-        self.fetches = [hook.parameters for hook in order if hook.kind == "fetch"]
-        sizes = (sum(elements[parameter] for parameter in parameters) for parameters in self.fetches)
-        self.traversed = [0, *accumulate(sizes)]
-        self.uses: dict[int, list[int]] = {}
-        for step, parameters in enumerate(self.fetches):
-            for parameter in parameters:
-                self.uses.setdefault(parameter, []).append(step)
-
-    def is_reused(self, parameter: int, step: int, distance: int) -> bool:
-        """Whether `parameter` is used at `step` or later, fewer than `distance` elements on."""
-        uses = self.uses[parameter]
-        index = bisect_left(uses, step)
-        return (
-            index < len(uses) and self.traversed[uses[index]] - self.traversed[min(step, len(self.fetches))] < distance
-        )
-
-
 class _Coordinator:
     """State of one rank; every rank does the same."""
 
@@ -130,7 +108,7 @@ class _Coordinator:
         self.hooks, self.knobs, self.num_segments = order, knobs, len(workload.segments)
         self.elements = [parameter.num_elements for parameter in workload.parameters]
         self.trainable = [parameter.trainable for parameter in workload.parameters]
-        self.order = _Order(order, self.elements)
+        self.order = FetchOrder(workload, order, self.elements)
         self.persistent = frozenset(persistent_parameters(workload, knobs))
         self.available = set(self.persistent)
         self.live_elements = 0
@@ -215,6 +193,12 @@ class _Coordinator:
         self.step = 0
         self.num_available = 0
         self.active: dict[str, tuple[int, ...]] = {}
+        """Modules between their fetch for backward and their release; a dictionary keeps the order of first fetches."""
+        self.recomputed: dict[str, dict[int, None]] = {}
+        """Frozen parameters that a forward within backward asked for, by the last active module: they stay for it.
+
+        Source: `update_recompute_parameters`, deepspeed/runtime/zero/partitioned_param_coordinator.py, 0.19.8.
+        """
 
     def _fetch(self, hook: Hook) -> None:
         if hook.phase == "backward":
@@ -224,6 +208,8 @@ class _Coordinator:
         asked = [(p, self.inflight[p]) for p in hook.parameters if p in self.inflight]
         for parameter in hook.parameters:
             self.users[parameter].add(hook.module)
+        if hook.phase == "forward" and self.active:
+            self._keep_for(next(reversed(self.active)), hook.parameters)
         for parameter, message in asked:
             self._wait(parameter, message)
         self._look()
@@ -233,6 +219,12 @@ class _Coordinator:
             self._advance_queue(hook.parameters)
             self._prefetch(hook)
         self.step += 1
+
+    def _keep_for(self, module: str, parameters: tuple[int, ...]) -> None:
+        for parameter in parameters:
+            if not self.trainable[parameter]:
+                self.recomputed.setdefault(module, {})[parameter] = None
+                self.users[parameter].add(module)
 
     def _wait(self, parameter: int, message: tuple[int, ...]) -> None:
         """All parameters of a message are there once one is waited for; joined ones as copies beside the buffer."""
@@ -301,7 +293,7 @@ class _Coordinator:
             may_go = frozenset(hook.parameters)
         else:
             if key not in self.released:
-                self.released[key] = self._releasable(hook.parameters)
+                self.released[key] = self._releasable(hook)
             may_go = self.released[key]
         if hook.phase == "backward":
             self.active.pop(hook.module, None)
@@ -309,24 +301,30 @@ class _Coordinator:
             self.users[parameter].discard(hook.module)
             if parameter in may_go:
                 self._drop(parameter)
+        if hook.phase == "backward":
+            self._let_go(hook.module, tuple(self.recomputed.pop(hook.module, ())))
 
-    def _releasable(self, parameters: tuple[int, ...]) -> frozenset[int]:
+    def _releasable(self, hook: Hook) -> frozenset[int]:
+        order = self.order.of_leaf if hook.is_leaf else self.order.of_module
         return frozenset(
             parameter
-            for parameter in parameters
+            for parameter in hook.parameters
             if parameter not in self.persistent
             and self.fetched_for.get(parameter, -1) <= self.step
-            and not self.order.is_reused(parameter, self.step, self.knobs.max_reuse_distance)
+            and not order.is_reused(parameter, self.step, self.knobs.max_reuse_distance)
         )
 
     def _release_leftovers(self) -> None:
         """Modules whose inputs need no gradients have no hook after backward."""
         while self.active:
             module, parameters = self.active.popitem()
-            for parameter in parameters:
-                self.users[parameter].discard(module)
-                if parameter not in self.persistent:
-                    self._drop(parameter)
+            self._let_go(module, (*parameters, *self.recomputed.pop(module, ())))
+
+    def _let_go(self, module: str, parameters: tuple[int, ...]) -> None:
+        for parameter in parameters:
+            self.users[parameter].discard(module)
+            if parameter not in self.persistent:
+                self._drop(parameter)
 
     def _drop(self, parameter: int) -> None:
         if parameter not in self.available or parameter in self.arriving or self.users[parameter]:

@@ -19,6 +19,16 @@ from costmodels.engine import Assignment
 from costmodels.strategy import Strategy
 from costmodels.workload import ModuleCall, Phase, Workload
 
+LEAF_CLASSES = frozenset(
+    {
+        "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
+        "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
+        "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock",
+    }
+)
+"""Modules of these classes are gathered whole, with all beneath them, and hooked as if nothing were.
+Source: `DEFAULT_LEAF_MODULE_CLASSES`, deepspeed/runtime/zero/leaf_module_config.py, 0.19.8."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hook:
@@ -33,6 +43,8 @@ class Hook:
     of children that the module reads itself, then its own."""
     segment: int
     """Index into `Workload.segments` of the segment that runs."""
+    is_leaf: bool = False
+    """The module is gathered whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class _Moment:
     backward_segment: int
     recomputed: bool
     """The call is of a module that is run again in backward."""
+    is_leaf: bool
 
 
 def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
@@ -63,7 +76,7 @@ def _hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
         replace(moment, call=replace(moment.call, parameters=_as_numbered(workload, moment.call)))
         for moment in _timeline(workload, assignment)
     )
-    forward = tuple(_forward_hook(moment, moment.forward_segment) for moment in timeline)
+    forward = tuple(hook for moment in timeline for hook in _forward_hooks(moment, moment.forward_segment))
     return forward + tuple(_backward(timeline))
 
 
@@ -75,6 +88,7 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
         if block.recomputable and assignment and assignment[block.block_class].recompute == "full"
     }
     backward_of = _backward_segments(workload)
+    leaves = leaves_of(workload)
     opened: list[_Moment] = []
     for index, segment in enumerate(workload.segments):
         if segment.phase != "forward":
@@ -82,18 +96,34 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
         for call in segment.calls:
             while opened and opened[-1].call.depth >= call.depth:
                 yield replace(opened.pop(), is_start=False)
+            if opened and opened[-1].call.module in leaves:
+                continue
             opened.append(
                 _Moment(
                     is_start=True,
-                    call=call,
+                    call=replace(call, parameters=leaves.get(call.module, call.parameters)),
                     forward_segment=index,
                     backward_segment=backward_of.get(call.module, backward_of.get(f"#{segment.block}", index)),
                     recomputed=call.module in recomputed,
+                    is_leaf=call.module in leaves,
                 )
             )
             yield opened[-1]
     while opened:
         yield replace(opened.pop(), is_start=False)
+
+
+def leaves_of(workload: Workload) -> dict[str, tuple[int, ...]]:
+    """Returns the modules that are gathered whole, each with its parameters."""
+    names = [name for class_name, names in workload.composites if class_name in LEAF_CLASSES for name in names]
+    return {
+        name: tuple(
+            index
+            for index, parameter in enumerate(workload.parameters)
+            if any(own.startswith(f"{name}.") for own in (parameter.name, *parameter.aliases))
+        )
+        for name in names
+    }
 
 
 def _as_numbered(workload: Workload, call: ModuleCall) -> tuple[int, ...]:
@@ -114,25 +144,33 @@ def _backward_segments(workload: Workload) -> dict[str, int]:
     return found
 
 
-def _forward_hook(moment: _Moment, segment: int) -> Hook:
+def _forward_hooks(moment: _Moment, segment: int) -> tuple[Hook, ...]:
     kind: Literal["fetch", "release"] = "fetch" if moment.is_start else "release"
-    return Hook(kind, "forward", moment.call.module, moment.call.parameters, segment)
+    call = moment.call
+    return (Hook(kind, "forward", call.module, call.parameters, segment, moment.is_leaf),) * call.num_places
 
 
 def _backward(timeline: tuple[_Moment, ...]) -> Iterator[Hook]:
+    """Yields the hooks of backward.
+
+    A fetch comes with each output that a gradient reaches. DeepSpeed counts the inputs of a module's last forward, and
+    releases when so many gradients have come: where a module has run more than once, after the last of them only.
+    """
+    released: set[str] = set()
     for index in range(len(timeline) - 1, -1, -1):
         moment = timeline[index]
         call, segment = moment.call, moment.backward_segment
         if moment.is_start:
-            if call.inputs_require_grad:
-                yield Hook("release", "backward", call.module, call.parameters, segment)
+            if call.inputs_require_grad and call.num_outputs and call.module not in released:
+                yield Hook("release", "backward", call.module, call.parameters, segment, moment.is_leaf)
+            released.add(call.module)
             continue
-        if not call.outputs_require_grad:
-            continue
-        yield Hook("fetch", "backward", call.module, call.parameters, segment)
-        if moment.recomputed:
+        for _ in range(call.num_outputs * call.num_places):
+            yield Hook("fetch", "backward", call.module, call.parameters, segment, moment.is_leaf)
+        if moment.recomputed and call.num_outputs:
             for again in _within(timeline, index):
-                yield _forward_hook(again, segment)
+                released.discard(again.call.module)
+                yield from _forward_hooks(again, segment)
 
 
 def _within(timeline: tuple[_Moment, ...], end: int) -> tuple[_Moment, ...]:

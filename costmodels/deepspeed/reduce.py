@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
+from costmodels.deepspeed.hooks import leaves_of
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.engine import Operation
 from costmodels.workload import Workload
@@ -23,16 +24,26 @@ def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
 
     That is the order in which backward completes them, as traced: of a weight and its bias autograd reaches the bias
     first, since the weight is transposed before it is used. Stage 3 has a linear operator of its own, which gives both
-    at once, and the weight is taken first. What the loss does not reach has no gradient, and is not reduced.
+    at once, and the weight is taken first; it takes the gradients of a module that is gathered whole together, when
+    the last of them is complete, and zeros for those it lacks. Else what the loss does not reach is not reduced.
 
-    Source: `LinearFunctionForZeroStage3`, deepspeed/runtime/zero/linear.py, 0.19.8.
+    Source: `LinearFunctionForZeroStage3`, deepspeed/runtime/zero/linear.py, and `reduce_leaf_module_grads`,
+    deepspeed/runtime/zero/stage3.py, 0.19.8.
     """
     order = [index for segment in workload.segments for index in segment.gradients]
-    if stage == 3:
-        linears = frozenset(workload.linears)
-        for place, (bias, weight) in enumerate(list(pairwise(order))):
-            if (weight, bias) in linears:
-                order[place : place + 2] = weight, bias
+    if stage < 3:
+        return tuple(order)
+    linears = frozenset(workload.linears)
+    for place, (bias, weight) in enumerate(list(pairwise(order))):
+        if (weight, bias) in linears:
+            order[place : place + 2] = weight, bias
+    for parameters in leaves_of(workload).values():
+        together = [index for index in parameters if workload.parameters[index].trainable]
+        reached = [index for index in order if index in together]
+        if reached:
+            place = order.index(reached[-1])
+            before = [index for index in order[:place] if index not in together]
+            order = [*before, *together, *order[place + 1 :]]
     return tuple(order)
 
 

@@ -46,4 +46,10 @@ def _about_options(workload: Workload, assignment: Assignment, shape: StepShape)
     empty = [parameter.name for parameter in workload.parameters if parameter.num_elements == 0]
     if empty:
         return f"DeepSpeed cannot shard a parameter without elements: {empty[0]}"
+    scalars = [parameter.name for parameter in workload.parameters if not parameter.shape]
+    if scalars and stage_of(assignment, shape.world_size) == 3:
+        return (
+            f"DeepSpeed 0.19.8 cannot shard a parameter without dimensions (stage 3): {scalars[0]}; give it the shape "
+            "(1,), or shard less"
+        )
     return None

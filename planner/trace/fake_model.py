@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,12 +90,15 @@ def _facts(module: nn.Module, names: dict[nn.Module, str]) -> ModelFacts:
         aliases.setdefault(id(parameter), []).append(name)
         tensors[id(parameter)] = parameter
     index = {key: position for position, key in enumerate(aliases)}
+    places = _num_places(module)
     modules = {
         name: ModuleFacts(
             type_name=type(child).__name__,
+            class_name=f"{type(child).__module__}.{type(child).__qualname__}",
             children=tuple(dict.fromkeys(names[grandchild] for grandchild in child.children())),
             is_list=isinstance(child, nn.ModuleList | nn.Sequential),
             parameters=tuple(index[id(p)] for p in child._parameters.values() if p is not None),
+            num_places=places[child],
         )
         for child, name in names.items()
     }
@@ -104,3 +108,13 @@ def _facts(module: nn.Module, names: dict[nn.Module, str]) -> ModelFacts:
     )
     buffer_bytes = sum(buffer.untyped_storage().nbytes() for buffer in module.buffers())
     return ModelFacts(type(module).__name__, modules, parameters, buffer_bytes)
+
+
+def _num_places(module: nn.Module) -> Counter[nn.Module]:
+    places: Counter[nn.Module] = Counter()
+    waiting = [module]
+    while waiting:
+        found = waiting.pop()
+        places[found] += 1
+        waiting.extend(found.children())
+    return places

@@ -75,6 +75,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._trained: list[tuple[str, torch.Tensor]] = []
         self._completed: list[tuple[int, str]] = []
         self._linears: dict[tuple[str, str], None] = {}
+        self._accesses: dict[tuple[int, str], None] = {}
+        self._given_twice: dict[int, set[int]] = {}
+        """Of the calls with one tensor as several positional arguments: its storages. An engine that wraps arguments
+        gives such a module different tensors, and torch's attention then takes its weight apart."""
+        self._outputs: dict[int, tuple[int, list[fx.Node]]] = {}
         self._failure: BaseException | None = None
         self._failed_in = ""
 
@@ -108,12 +113,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for name, tensor in self._trained
             ),
         ]
+        plain = {module: module._parameters for module in self._names}
+        for module, parameters in plain.items():
+            module._parameters = _Noting(parameters, self._note_access)
         try:
             with self, patch.object(nn.functional, "linear", self._noting(nn.functional.linear)):
                 yield
         finally:
             for hook in hooks:
                 hook.remove()
+            for module, parameters in plain.items():
+                module._parameters = parameters
 
     def finish(self, loss: torch.Tensor, gradients: list[torch.Tensor]) -> Recording:
         """Closes the graph with the loss as its output and returns what was recorded."""
@@ -123,10 +133,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watches.clear()
         return Recording(
             graph=self._graph,
-            calls=tuple(self._calls),
+            calls=tuple(self._ended(index, call) for index, call in enumerate(self._calls)),
             events=tuple(self._events),
             gradients=frozenset(held) - {UNTRACKED},
             completed=tuple(self._completed),
+            accesses=tuple(self._accesses),
             linears=tuple(self._linears),
             warnings=tuple(self._warnings),
         )
@@ -253,11 +264,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _noting(self, linear: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def noted(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - torch's name
             places = [self._operand(tensor).meta for tensor in (weight, bias) if tensor is not None]
-            if len(places) == 2 and all(place.get("kind") == "parameter" for place in places):
+            is_twice = input.untyped_storage()._cdata in self._given_twice.get(self._stack[-1], ())
+            if not is_twice and len(places) == 2 and all(place.get("kind") == "parameter" for place in places):
                 self._linears[places[0]["name"], places[1]["name"]] = None
             return linear(input, weight, bias)
 
         return noted
+
+    def _note_access(self, parameter: Any) -> None:
+        node = getattr(parameter, "_trace_node", None)
+        if node is not None and node.meta.get("kind") == "parameter" and torch._C._current_graph_task_id() == -1:
+            self._accesses[self._stack[-1], node.meta["name"]] = None
 
     def _completes(self, name: str) -> Callable[[torch.Tensor], None]:
         return lambda _: self._completed.append((max(self._num_operators - 1, 0), name))
@@ -269,21 +286,52 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._stack.append(self._stack[-1])
             return
         phase = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
-        self._calls.append(Call(name, self._stack[-1], phase, inputs_require_grad=_require_grad(args)))
+        self._calls.append(
+            Call(name, self._stack[-1], phase, inputs_require_grad=any(True for _ in _with_gradient(args)))
+        )
         self._stack.append(len(self._calls) - 1)
+        given = [argument for argument in args if isinstance(argument, torch.Tensor)]
+        twice = [one for place, one in enumerate(given) if any(one is other for other in given[:place])]
+        self._given_twice[self._stack[-1]] = {tensor.untyped_storage()._cdata for tensor in twice}
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG002 - torch's signature
         error = sys.exception()
         if error is not None and error is not self._failure:
             self._failure, self._failed_in = error, self._calls[self._stack[-1]].module
         call = self._stack.pop()
-        if call not in self._stack[1:]:
-            self._calls[call] = self._calls[call]._replace(outputs_require_grad=_require_grad(output))
+        if call not in self._stack:
+            nodes = [self._operand(tensor) for tensor in _with_gradient(output)]
+            self._outputs[call] = self._num_operators, nodes
+
+    def _ended(self, index: int, call: Call) -> Call:
+        """Returns the call with what is known when all is recorded. The root gives the loss."""
+        end, outputs = self._outputs.get(index, (0, []))
+        read = [node for node in outputs if any(_reads_after(end, user) for user in node.users)]
+        return call._replace(num_outputs=len(read) if index else 1)
 
 
-def _require_grad(value: Any) -> bool:
+class _Noting(dict[str, Any]):
+    """A module's parameters, which tell when one is asked for by its name."""
+
+    def __init__(self, parameters: dict[str, Any], note: Callable[[Any], None]) -> None:
+        super().__init__(parameters)
+        self._note = note
+
+    def __getitem__(self, name: str) -> Any:
+        parameter = super().__getitem__(name)
+        self._note(parameter)
+        return parameter
+
+
+def _reads_after(end: int, node: fx.Node) -> bool:
+    return node.meta.get("phase") == "forward" and node.meta["index"] >= end
+
+
+def _with_gradient(value: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors in a module's arguments or output that need a gradient."""
     if isinstance(value, torch.Tensor):
-        return value.requires_grad
-    if isinstance(value, dict):
-        return any(_require_grad(item) for item in value.values())
-    return isinstance(value, list | tuple) and any(_require_grad(item) for item in value)
+        if value.requires_grad:
+            yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _with_gradient(item)

@@ -37,7 +37,8 @@ class Call(NamedTuple):
     """"forward", or "backward" when a checkpoint of the model's own called it again."""
     inputs_require_grad: bool = False
     """A tensor among the positional arguments does, lists and dictionaries included."""
-    outputs_require_grad: bool = False
+    num_outputs: int = 0
+    """Output tensors that need a gradient and that an operator of forward reads once the call has ended."""
 
 
 class MemoryEvent(NamedTuple):
@@ -54,12 +55,16 @@ class ModuleFacts:
     """What the rest of the trace needs to know of one module."""
 
     type_name: str
+    class_name: str
+    """With its Python module."""
     children: tuple[str, ...]
     """Names of its direct children, as they are in the model."""
     is_list: bool
     """ModuleList or Sequential."""
     parameters: tuple[int, ...]
     """Indices of the parameters that it holds directly, in its order of registration."""
+    num_places: int
+    """How often a walk through the tree comes by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Recording:
     """Storages that are a parameter's gradient at the end."""
     completed: tuple[tuple[int, str], ...]
     """(the operator that was the last to run, parameter) when autograd completed each gradient, in order of time."""
+    accesses: tuple[tuple[int, str], ...]
+    """(call, parameter) for each parameter that a module of the model was asked for by name, in order of time."""
     linears: tuple[tuple[str, str], ...]
     """The parameters that were weight and bias of `torch.nn.functional.linear`, once each, in order of time."""
     warnings: tuple[str, ...]

@@ -182,7 +182,8 @@ def _calls(
                 parameters[call],
                 _depth(recording, call),
                 recording.calls[call].inputs_require_grad,
-                recording.calls[call].outputs_require_grad,
+                recording.calls[call].num_outputs,
+                facts.modules[recording.calls[call].module].num_places,
             )
         )
     return calls
@@ -196,9 +197,12 @@ def _depth(recording: Recording, call: int) -> int:
 
 
 def _parameters_of_calls(facts: ModelFacts, recording: Recording) -> list[tuple[int, ...]]:
-    """Returns for each call the parameters its module holds, then those it read that no call around it holds."""
+    """Returns for each call the parameters its module holds, then those it asked for that no call around it holds."""
     index_of = {parameter.name: index for index, parameter in enumerate(facts.parameters)}
     found = [dict.fromkeys(facts.modules[call.module].parameters) for call in recording.calls]
+    for call, name in recording.accesses:
+        if not _is_held(index_of[name], call, recording, found):
+            found[call][index_of[name]] = None
     for node in recording.graph.nodes:
         if node.op != "call_function" or node.meta.get("phase") != recording.calls[node.meta.get("call", 0)].phase:
             continue

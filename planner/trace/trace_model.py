@@ -82,6 +82,7 @@ class _Tracer:
             segments=self._segments(model, recording, larger, layout),
             input_bytes=affine(model.input_bytes, larger.input_bytes, MICRO_BATCH_SIZE),
             buffer_bytes=model.facts.buffer_bytes,
+            composites=self._composites(model),
             linears=self._linears(model, recording),
         )
         return ModelGraph(
@@ -97,6 +98,14 @@ class _Tracer:
 
     def _model(self, micro_batch_size: int) -> FakeModel:
         return fake_model(self._source, micro_batch_size, self._precision, self._sequence_length)
+
+    @staticmethod
+    def _composites(model: FakeModel) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        found: dict[str, list[str]] = {}
+        for name, module in model.facts.modules.items():
+            if module.children:
+                found.setdefault(module.class_name, []).append(name)
+        return tuple((class_name, tuple(names)) for class_name, names in found.items())
 
     @staticmethod
     def _linears(model: FakeModel, recording: Recording) -> tuple[tuple[int, int], ...]:

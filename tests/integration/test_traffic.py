@@ -58,7 +58,7 @@ def strategy(case: Case) -> Strategy:
 
 
 def source_of(model: str) -> ModelSource:
-    spec = HERE / "tiny_llama" if model == "llama" else f"{HERE / 'traffic_models.py'}:{model}"
+    spec = HERE / f"tiny_{model}" if model in ("llama", "mixtral") else f"{HERE / 'traffic_models.py'}:{model}"
     return read_source(str(spec), ())
 
 
@@ -110,6 +110,10 @@ QUICK = [
     Case("encoder", "2", precision="bf16", knobs=(("reduce_bucket_size", 3000),)),
     Case("gpt", "3", precision="bf16", knobs=(("reduce_bucket_size", 3000),)),
     Case("encoder", "hpz2"),
+    Case("tangled", "1", 2),
+    Case("tangled", "2", 2),
+    Case("tangled", "hpz2", 2, recompute=True),
+    Case("mixtral", "3", 2, "bf16", recompute=True),
     Case("perceptron", "3", knobs=(("param_persistence_threshold", 200), ("sub_group_size", 1500))),
 ]
 
@@ -127,7 +131,7 @@ def test_predicted_messages_are_those_recorded(case: Case, quick: dict[Case, lis
 
 def matrix() -> Iterator[list[Case]]:
     points = ("0", "1", "2", "3", "kept", "hpz2")
-    models = ("gpt", "encoder", "perceptron", "llama")
+    models = ("gpt", "encoder", "perceptron", "llama", "tangled", "mixtral")
     for precision in ("fp32", "bf16"):
         yield [Case(model, point, m, precision) for model in models for point in points for m in (1, 3)]
     yield [Case(model, point, 2, "bf16", recompute=True) for model in models for point in points]

@@ -78,7 +78,44 @@ class Perceptron(nn.Module):
         return self.body(self.table(ids) * self.scale).float().pow(2).mean()
 
 
-MODELS = {"gpt": TiedGPT, "encoder": FrozenEncoder, "perceptron": Perceptron}
+class Peeking(nn.Module):
+    """Gives two tensors on, and asks a child for its weight's type before it is called, as T5 does."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 2 * width + 1)
+        self.down = nn.Linear(2 * width + 1, width, bias=False)
+        self.table = nn.Embedding(16, width)
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        table = self.table(torch.arange(x.shape[1])) if table is None else table
+        return x + self.down(self.up(x).relu().to(self.down.weight.dtype)) + table, table
+
+
+class Tangled(nn.Module):
+    """A layer that runs again, a module called by another, an input without gradient, what nobody uses, two outputs."""
+
+    def __init__(self, width: int = 21) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(50, width)
+        self.shared = nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width))
+        self.layers = nn.ModuleList(Peeking(width) for _ in range(3))
+        self.frozen = nn.Linear(width, width).requires_grad_(False)
+        self.nobody = nn.Linear(width, 5)
+        self.head = nn.Linear(width, 50)
+        self.gate = nn.ModuleList([self.shared, nn.Linear(width, width)])
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x, table = self.tokens(ids), None
+        for layer in self.layers:
+            x, table = layer(self.shared(x), table)
+        for gate in self.gate:
+            x = x + gate(self.frozen(x))
+        x = x + self.tokens(ids)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), ids.flatten())
+
+
+MODELS = {"tangled": Tangled, "gpt": TiedGPT, "encoder": FrozenEncoder, "perceptron": Perceptron}
 
 
 def _source(name: str) -> Callable[[int, int], tuple[nn.Module, dict[str, torch.Tensor]]]:
@@ -88,4 +125,4 @@ def _source(name: str) -> Callable[[int, int], tuple[nn.Module, dict[str, torch.
     return build
 
 
-gpt, encoder, perceptron = _source("gpt"), _source("encoder"), _source("perceptron")
+gpt, encoder, perceptron, tangled = _source("gpt"), _source("encoder"), _source("perceptron"), _source("tangled")

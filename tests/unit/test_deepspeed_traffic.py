@@ -35,7 +35,7 @@ def chain(sizes: tuple[int, ...] = SIZES, frozen: tuple[int, ...] = ()) -> Workl
     names = range(len(sizes))
     trained = [i not in frozen for i in names]
     root = ModuleCall("", (), 0, inputs_require_grad=False)
-    calls = [ModuleCall(f"m{i}", (i,), 1, any(trained[:i]), any(trained[: i + 1])) for i in names]
+    calls = [ModuleCall(f"m{i}", (i,), 1, any(trained[:i]), int(any(trained[: i + 1]))) for i in names]
     forward = [
         Segment(i, "forward", (root, calls[i]) if i == 0 else (calls[i],), *[zero] * 2, 0, *[zero] * 2) for i in names
     ]
