@@ -72,5 +72,5 @@ def test_a_config_is_no_saved_graph(tmp_path: Path) -> None:
 
 def test_a_graph_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text('{"workload": {}, "schema_version": 99}')
-    with pytest.raises(InputError, match="a trace of version 99, not 1: trace the model again"):
+    with pytest.raises(InputError, match=r"a trace of version 99, not \d+: trace the model again"):
         read_graph(str(tmp_path / "graph.json"))
