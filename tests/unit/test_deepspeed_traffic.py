@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costmodels.deepspeed import DEEPSPEED, DeepSpeed
 from costmodels.deepspeed.knobs import choose_knobs
+from costmodels.deepspeed.reduce import gradient_order
 from costmodels.engine import Message
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Amount, Block, ModuleCall, Parameter, Segment, Workload
@@ -134,6 +135,7 @@ def test_one_rank_sends_nothing(point: str) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
+@settings(deadline=None)
 @given(extra=st.integers(0, 40))
 def test_each_further_micro_batch_sends_the_same(point: str, extra: int) -> None:
     def counts(m: int) -> Counter[tuple[Any, ...]]:
@@ -145,6 +147,7 @@ def test_each_further_micro_batch_sends_the_same(point: str, extra: int) -> None
 
 
 @pytest.mark.parametrize("point", POINTS)
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=8), bucket=st.integers(1, 6000), m=st.integers(1, 4))
 def test_bytes_of_gradients_do_not_depend_on_buckets(point: str, sizes: list[int], bucket: int, m: int) -> None:
     workload = chain(tuple(sizes))
@@ -156,6 +159,7 @@ def test_bytes_of_gradients_do_not_depend_on_buckets(point: str, sizes: list[int
     assert reduced == 2 * full * times
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=8), live=st.integers(0, 9000), ahead=st.integers(0, 9000)
 )
@@ -195,6 +199,31 @@ def test_different_degrees_for_different_blocks_are_refused() -> None:
     assert "one set of degrees" in (DEEPSPEED.refusal(chain(), mixed, StepShape(N, 2, 1)) or "")
 
 
+def test_only_stage_3_refuses_a_parameter_without_dimensions() -> None:
+    plain = chain()
+    scalar = replace(plain, parameters=(*plain.parameters[:-1], Parameter("gain", ())))
+    for point, strategy in POINTS.items():
+        refused = DEEPSPEED.refusal(scalar, (strategy,), StepShape(N, 2, 1, "bf16", "adamw", "cpu"))
+        assert ("gain" in (refused or "")) == (point in ("3", "kept", "hpz"))
+
+
+def test_a_linear_operator_of_its_own_gives_stage_3_the_weight_before_the_bias() -> None:
+    plain = chain()
+    backward = replace(plain.segments[-1], gradients=(0, 1, 2))
+    traced = replace(plain, segments=(*plain.segments[: len(SIZES)], backward), linears=((1, 0),))
+    assert [gradient_order(traced, stage) for stage in (1, 2, 3)] == [(0, 1, 2), (0, 1, 2), (1, 0, 2)]
+
+
+def test_what_has_no_gradient_is_reduced_at_stage_0_only() -> None:
+    plain = chain()
+    backward = tuple(replace(each, gradients=tuple(g for g in each.gradients if g != 2)) for each in plain.segments)
+    unused = replace(plain, segments=backward)
+    for point in ("0", "1", "2"):
+        missing = total_bytes(sent(point), "all_reduce") - total_bytes(sent(point, unused), "all_reduce")
+        assert missing == (0 if point == "0" else 2 * SIZES[2])
+
+
+@settings(deadline=None)
 @given(inner=st.integers(1, 6), size=st.integers(2, 6), block=st.integers(0, 3), data=st.data())
 def test_a_group_between_two_degrees_is_named_by_them(inner: int, size: int, block: int, data: st.DataObject) -> None:
     first = block * inner * size + data.draw(st.integers(0, inner - 1))

@@ -192,3 +192,36 @@ def test_bytes_of_products_are_kept_apart_from_those_of_other_operators(example:
     (head,) = _segments(example.workload, "head", "forward")
     weight_bytes, activation_bytes, logit_bytes = 64 * 32 * 4, 16 * 32 * 4, 16 * 64 * 4
     assert head.product_io_bytes == Amount(weight_bytes, activation_bytes + logit_bytes)
+
+
+TANGLED = Path(__file__).parents[1] / "integration" / "traffic_models.py"
+
+
+def _tangled() -> Workload:
+    source = ModelSource(spec=f"{TANGLED}:tangled", kind="file", arguments={})
+    return trace(source, precision="fp32", device="cpu", sequence_length=8).workload
+
+
+def test_a_call_knows_its_depth_its_gradients_and_its_places() -> None:
+    calls = [call for segment in _tangled().segments if segment.phase == "forward" for call in segment.calls]
+    of = {call.module: call for call in calls}
+    assert [call.depth for call in calls if call.module in ("", "layers.0", "layers.0.up")] == [0, 1, 2]
+    assert [call.num_outputs for call in calls if call.module.startswith("layers.") and call.depth == 1] == [2, 2, 1]
+    assert (of["tokens"].inputs_require_grad, of["layers.1"].inputs_require_grad) == (False, True)
+    assert (of["shared"].num_places, of["shared.0"].num_places, of["head"].num_places) == (2, 2, 1)
+
+
+def test_a_parameter_that_is_asked_for_is_one_of_the_call_that_asks() -> None:
+    workload = _tangled()
+    layer = next(call for segment in workload.segments for call in segment.calls if call.module == "layers.0")
+    assert [workload.parameters[index].name for index in layer.parameters] == ["layers.0.down.weight"]
+
+
+def test_gradients_come_in_autograds_order_and_what_nobody_uses_has_none() -> None:
+    workload = _tangled()
+    names = [workload.parameters[index].name for segment in workload.segments for index in segment.gradients]
+    assert names[:2] == ["head.bias", "head.weight"]
+    assert names[-1] == "tokens.weight"
+    trained = {parameter.name for parameter in workload.parameters if parameter.trainable}
+    assert trained - set(names) == {"nobody.weight", "nobody.bias", "layers.1.table.weight", "layers.2.table.weight"}
+    assert len(names) == len(set(names))
