@@ -1,6 +1,6 @@
 """Runs every strategy that DeepSpeed has on this machine, and writes what was predicted beside what was measured.
 
-    .venv/bin/python benchmarks/predicted_and_measured.py --out docs/accuracy.md
+    .venv/bin/python benchmarks/predicted_and_measured.py --out accuracy.md
 
 Two nodes of two ranks on gloo, started through the `shardplan` command as a user would. Takes about half an hour on two
 cores; `--quick` runs the smaller model alone, one micro-batch.

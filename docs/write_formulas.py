@@ -22,7 +22,7 @@ HEAD = """# Formulas
 
 Written by `docs/write_formulas.py` from the expressions that the planner lowers and computes with; `shardplan explain`
 prints them with a plan's numbers. What an engine does beyond them (padding, buckets, prefetching, what it keeps by its
-own rules) is run on numbers in `costmodels/deepspeed/`, and is held to recordings: see [accuracy.md](accuracy.md).
+own rules) is run on numbers in `costmodels/deepspeed/`, and is held to recordings (`tests/integration`).
 """
 
 COLLECTIVES = """## Collectives
