@@ -47,8 +47,9 @@ class Gathered:
         return persistent_parameters(self.sizes.workload, self.sizes.knobs)
 
     def secondary_bytes(self, parameters: Iterable[int]) -> int:
-        """Bytes of their secondary shards; they are given up at each update, and made anew in the next forward.
+        """Bytes of their secondary shards.
 
+        Trainable ones are given up at each update, and made anew in the next forward.
         Source: `_partition_param_sec`, deepspeed/runtime/zero/partition_parameters.py, and
         `invalidate_secondary_tensor`, deepspeed/runtime/zero/stage3.py, 0.19.8.
         """
@@ -62,6 +63,10 @@ class Gathered:
             for index in parameters
             if index not in persistent
         )
+
+    def indices(self, trainable: bool) -> tuple[int, ...]:
+        """Indices of the trainable parameters, or of the frozen ones."""
+        return tuple(i for i, p in enumerate(self.sizes.workload.parameters) if p.trainable == trainable)
 
     @property
     def largest_group_elements(self) -> int:
@@ -104,8 +109,9 @@ def at_rest(part: Gathered) -> Components:
     """Returns the bytes between two steps."""
     sizes = part.sizes
     persistent_elements = sum(sizes.elements[index] for index in part.persistent)
+    elements = part.shard_elements + sizes.shards(sizes.frozen) + persistent_elements
     return Components(
-        parameters=sizes.width_bytes * (part.shard_elements + sizes.shards(sizes.frozen) + persistent_elements),
+        parameters=sizes.width_bytes * elements + part.secondary_bytes(part.indices(trainable=False)),
         gradients=sizes.accumulated_bytes * part.shard_elements,
         optimizer_states=(FP32_BYTES + sizes.moments_bytes) * part.shard_elements,
         buffers=part.bucket_bytes,
@@ -136,16 +142,17 @@ def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int
     """Bytes of gathered parameters in each segment, the buffers they arrive in and secondary shards included."""
     width_bytes, gather_copies = part.sizes.width_bytes, part.sizes.gather_copies
     found = [0] * len(part.sizes.workload.segments)
+    trained = frozenset(part.indices(trainable=True))
     for micro_batch in part.micro_batches:
         window = [0] * len(found)
         for moment in micro_batch.windows:
             num_bytes = width_bytes * (moment.held + gather_copies * arriving(moment))
             if num_bytes > window[moment.segment]:
                 window[moment.segment] = num_bytes
-        secondary_bytes = part.secondary_bytes(micro_batch.with_secondary)
+        secondary_bytes = part.secondary_bytes(trained.intersection(micro_batch.with_secondary))
         made = [0] * len(found)
         for number, parameter in micro_batch.made_secondary:
-            made[number] += part.secondary_bytes((parameter,))
+            made[number] += part.secondary_bytes(trained.intersection((parameter,)))
         for number, made_bytes in enumerate(made):
             secondary_bytes += made_bytes
             found[number] = max(found[number], window[number] + secondary_bytes)
@@ -183,7 +190,7 @@ def during_update(part: Gathered) -> tuple[Components, ...]:
     _, reduction = part.reducing
     largest_shard = max((shard_elements(number, sizes.shape.world_size) for number in sizes.trainable), default=0)
     group_bytes = sizes.update_gradient_bytes(part.largest_group_elements)
-    secondary_bytes = part.secondary_bytes(range(len(sizes.elements)))
+    secondary_bytes = part.secondary_bytes(part.indices(trainable=True))
     return (
         reduction + Components(gathered_parameters=secondary_bytes + sizes.width_bytes * left_elements),
         Components(gathered_parameters=secondary_bytes, optimizer_step=NORM_BYTES * largest_shard),
@@ -194,19 +201,29 @@ def during_update(part: Gathered) -> tuple[Components, ...]:
 def building_bytes(part: Gathered) -> int:
     """Returns the greatest bytes while a model that is sharded as it is made (`zero.Init`) becomes an engine.
 
-    Each parameter is gathered on its own, to be given its weights and, last, its hooks; the latter beside all that is
-    held at rest but the optimizer's own states, and beside the secondary shards. Before that fp32 clones are made of
-    the shards, the last group of them beside its conversion.
+    Each parameter is whole when it is given its weights, beside the shards so far. Then fp32 clones are made of the
+    shards, the last group of them beside its conversion. Last, each trainable parameter is gathered on its own for its
+    hooks, beside all that is held at rest but the optimizer's own states, and beside the secondary shards.
     Source: `_create_fp16_partitions_with_defragmentation`, `_create_fp32_partitions` and
     `create_reduce_and_remove_grad_hooks`, deepspeed/runtime/zero/stage3.py, 0.19.8.
     """
     sizes = part.sizes
     rest = at_rest(part)
     held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
-    held_bytes += part.secondary_bytes(range(len(sizes.elements)))
+    held_bytes += part.secondary_bytes(part.indices(trainable=True))
     gathered_bytes = sizes.width_bytes * _gathered_one_by_one(part)
     cloning_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
-    return max(cloning_bytes, held_bytes + gathered_bytes)
+    return max(_placing_bytes(part), cloning_bytes, held_bytes + gathered_bytes)
+
+
+def _placing_bytes(part: Gathered) -> int:
+    """Bytes while parameters are given their weights: the whole one beside the shards so far, its own included."""
+    sizes = part.sizes
+    shards_bytes = found_bytes = 0
+    for index, elements in enumerate(sizes.elements):
+        shards_bytes += sizes.width_bytes * sizes.shards((elements,)) + part.secondary_bytes((index,))
+        found_bytes = max(found_bytes, shards_bytes + sizes.width_bytes * elements)
+    return found_bytes
 
 
 def _gathered_one_by_one(part: Gathered) -> int:
@@ -214,7 +231,8 @@ def _gathered_one_by_one(part: Gathered) -> int:
     copies = part.sizes.gather_copies
     persistent = frozenset(part.persistent)
     found = before = 0
-    for index, elements in enumerate(part.sizes.elements):
+    for index in part.indices(trainable=True):
+        elements = part.sizes.elements[index]
         found = max(found, elements * (1 + copies) + before * copies)
         before = before if index in persistent else elements
     return found

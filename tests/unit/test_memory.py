@@ -304,3 +304,21 @@ def test_building_stage_3_gathers_one_parameter_after_the_other_and_gloo_may_hol
     assert on_cuda == held_bytes + 4 * 80
     on_cpu = engine(3, workload=hand_workload((40, 40, 40, 80))).init_peak_bytes
     assert on_cpu == held_bytes + 4 * (2 * 80 + 40)
+
+
+def test_secondary_shards_of_frozen_parameters_are_held_at_rest():
+    workload = hand_workload(SIZES, frozen=(0, 2))
+    hpz = (Strategy(N, 2, N, N),) * workload.num_classes
+    knobs = Knobs(stage=3, overlap_comm=False, reduce_bucket_size=50, param_persistence_threshold=0)
+    plain = memory(workload, hpz, shape(), knobs)
+    split = memory(workload, hpz, shape(), replace(knobs, hpz_partition_size=2))
+    assert split.at_rest.parameters - plain.at_rest.parameters == 4 * (SIZES[0] + SIZES[2]) // 2
+    update = split.during_update.gathered_parameters - plain.during_update.gathered_parameters
+    assert update == 4 * (SIZES[1] + SIZES[3]) // 2
+
+
+def test_a_frozen_parameter_is_whole_once_when_it_is_given_its_weights():
+    largest = 4000
+    workload = hand_workload((largest, 40, 40, 40), frozen=(0,))
+    built = engine(3, workload=workload).init_peak_bytes
+    assert built == 4 * (largest // N + largest)
