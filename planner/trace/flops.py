@@ -60,11 +60,24 @@ def _convolution_backward(args: tuple[Any, ...]) -> int:
     return int(forward * sum(wanted[:2]))
 
 
+def _recurrent_layer(args: tuple[Any, ...]) -> int:
+    """2 x tokens x weight for both weights of the layer, that of its input and that of its state."""
+    inputs, weight, recurrent = args[:3]
+    num_tokens = inputs.shape[0] * inputs.shape[1]
+    return int(2 * num_tokens * (weight.numel() + recurrent.numel()))
+
+
+def _recurrent_layer_backward(args: tuple[Any, ...]) -> int:
+    return 2 * _recurrent_layer(args)
+
+
 _OWN: dict[Any, Callable[[tuple[Any, ...]], int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     aten._grouped_mm: _grouped_product,
     aten.convolution_backward: _convolution_backward,
+    aten.mkldnn_rnn_layer: _recurrent_layer,
+    aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
 }
 
 

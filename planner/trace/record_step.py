@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from planner.trace.cpu_kernels import cpu_kernels
 from planner.trace.cuda_kernels import cuda_kernels
 from planner.trace.fake_model import FakeModel
 from planner.trace.fake_world import fake_world
@@ -41,7 +42,7 @@ def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
     for position, leaf in enumerate(tree_leaves(model.batch)):
         if isinstance(leaf, torch.Tensor):
             recorder.hold("input", str(position), leaf)
-    kernels = cuda_kernels() if device == "cuda" else nullcontext()
+    kernels = cuda_kernels() if device == "cuda" else cpu_kernels()
     with fake_world(model.fake_mode, model.shadow), kernels, _without_collector(), recorder.recording():
         phase = "forward"
         try:

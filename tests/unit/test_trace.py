@@ -225,3 +225,33 @@ def test_gradients_come_in_autograds_order_and_what_nobody_uses_has_none() -> No
     trained = {parameter.name for parameter in workload.parameters if parameter.trainable}
     assert trained - set(names) == {"nobody.weight", "nobody.bias", "layers.1.table.weight", "layers.2.table.weight"}
     assert len(names) == len(set(names))
+
+
+LSTM = """
+import torch
+from torch import nn
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(6, 8, num_layers=2, batch_first=True)
+
+    def forward(self, x):
+        return self.rnn(x)[0].square().mean()
+
+def make(micro_batch_size):
+    return Reader(), {'x': torch.zeros(micro_batch_size, 5, 6)}
+"""
+
+
+def test_a_recurrent_layer_is_one_operator_whose_gradients_come_together(tmp_path: Path) -> None:
+    (tmp_path / "reader.py").write_text(LSTM)
+    source = ModelSource(spec=f"{tmp_path / 'reader.py'}:make", kind="file", arguments={})
+    workload = trace(source, precision="fp32", device="cpu", sequence_length=None).workload
+    names = [workload.parameters[index].name for segment in workload.segments for index in segment.gradients]
+    assert [name.removeprefix("rnn.") for name in names] == [
+        f"{name}_l{layer}" for layer in (1, 0) for name in ("weight_ih", "weight_hh", "bias_hh", "bias_ih")
+    ]
+    forward = sum((s.flop for s in workload.segments if s.phase == "forward"), Amount()).at(1)
+    assert forward == 2 * 5 * 4 * 8 * ((6 + 8) + (8 + 8))
+    assert sum((s.flop for s in workload.segments if s.phase == "backward"), Amount()).at(1) == 2 * forward

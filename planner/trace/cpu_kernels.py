@@ -1,0 +1,31 @@
+"""The choice that torch makes for a recurrent layer on a CPU: oneDNN's fused kernel, one operator per layer.
+
+It decides when gradients are complete, a layer's all at once, and what is saved for them. The rest of the step is
+traced without oneDNN, whose operators save what the plain ones save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+
+@contextmanager
+def cpu_kernels() -> Iterator[None]:
+    """While on, `nn.LSTM` runs as it does on a CPU."""
+    plain = torch._VF.lstm
+
+    def fused(*arguments: Any) -> Any:
+        before = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(True)
+        try:
+            return plain(*arguments)
+        finally:
+            torch._C._set_mkldnn_enabled(before)
+
+    with patch.object(torch._VF, "lstm", fused):
+        yield
