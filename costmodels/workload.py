@@ -38,6 +38,8 @@ class Parameter:
     trainable: bool = True
     aliases: tuple[str, ...] = ()
     """The further names of a tied parameter."""
+    expert_axis: int | None = None
+    """The axis along which the experts of a layer are stacked; None where the tensor is not of experts stacked."""
 
     @property
     def num_elements(self) -> int:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from costmodels.strategy import Precision
 from costmodels.workload import Workload
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class ModelSource(BaseModel):
@@ -37,7 +37,11 @@ class ModelGraph(BaseModel):
     device: Literal["cuda", "cpu"]
     """The device whose kernels' save sets were followed."""
     sequence_length: int | None
+    autocast: Literal["bf16", "fp16"] | None = None
+    """The type of the products where fp32 weights run under `torch.autocast`."""
     traced_by: str
-    """Which way made it: `fake` (the module run on fake tensors) or a fallback."""
+    """Which way made it: `fake` (the module run on fake tensors) or a fallback, `make_fx` or `static`."""
+    lost: tuple[str, ...] = ()
+    """What a fallback does not know, or bounds only, in sentences."""
     warnings: tuple[str, ...] = ()
     workload: Workload
