@@ -1,0 +1,64 @@
+"""All entries of the zoo by name, in the order of their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from tests.zoo import (
+    adapters,
+    decoders,
+    detectors,
+    diffusion,
+    encoders,
+    images,
+    mixtures,
+    plain,
+    recurrences,
+    series,
+    several_senses,
+    sounds,
+    timm_models,
+    translators,
+)
+from tests.zoo.entry import Entry
+
+_TUNED = (
+    decoders,
+    mixtures,
+    recurrences,
+    encoders,
+    translators,
+    images,
+    detectors,
+    sounds,
+    several_senses,
+    series,
+    diffusion,
+    adapters,
+    timm_models,
+    plain,
+)
+
+
+def entries() -> dict[str, Entry]:
+    """Returns every entry by its name; no two files use one name twice."""
+    found: dict[str, Entry] = {}
+    for module in _TUNED:
+        for name, entry in _entries_of(module).items():
+            if name in found:
+                raise ValueError(f"two entries of the zoo have the name {name}")
+            found[name] = entry
+    return found
+
+
+def spec(name: str) -> str:
+    """Returns the MODEL that names the entry on the command line, as an absolute path."""
+    for module in _TUNED:
+        if name in _entries_of(module):
+            return f"{Path(str(module.__file__)).resolve()}:{name}"
+    raise KeyError(name)
+
+
+def _entries_of(module: ModuleType) -> dict[str, Entry]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, Entry)}
