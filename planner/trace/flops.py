@@ -1,87 +1,143 @@
 """Floating-point operations of one operator, from the shapes of its operands.
 
-torch's own registry answers for most; this adds what it lacks (CPU's flash attention, grouped matrix products) and
-corrects the backward of grouped convolutions, which it counts `groups` times too high. A causal mask does not halve the
-count, as in torch. Source: torch 2.13, torch/utils/flop_counter.py.
+An own table answers first: torch's is silent for many operators and wrong for some (grouped convolutions backward,
+attention with the length first). Bags of embeddings count as nothing: they only add. Then torch's registry, where a
+user registers the formula of a kernel of their own (`torch.utils.flop_counter.register_flop_formula`). An operator
+without a formula counts as nothing when its name does not suggest a product, convolution, attention or recurrence, and
+as unknown when it does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
-aten = torch.ops.aten
+from planner.trace.flop_formulas import FORMULAS, Kind
 
-_SILENT_NAMES = ("mm", "conv", "attention", "rnn", "lstm", "gru", "linear")
+_SUSPECT = re.compile(
+    r"(?<!ga|ha|cu)mm|conv(?!ert)|attention|attn|sdp|rnn|lstm|gru|linear|matmul|gemm|einsum|dot|outer|^ger$|addr|mv$"
+    r"|cdist|pdist|fft|linalg|cholesky|qr(?!t)|svd|(?<!re)solve|inverse|(?<!w)eig|kron|cell|multi_head|transformer|scan"
+    r"|matrix_exp|lstsq|selective|trilinear|int4|int8"
+)
+"""Names that suggest products, convolutions, attention, recurrences or what is as expensive."""
+
+NO_WORK = frozenset(
+    {
+        # Gates of recurrent cells: elementwise.
+        "aten::_thnn_fused_lstm_cell",
+        "aten::_thnn_fused_lstm_cell_backward_impl",
+        "aten::_thnn_fused_gru_cell",
+        "aten::_thnn_fused_gru_cell_backward",
+        # Interpolation: a few operations per element.
+        *(f"aten::upsample_{kind}{end}" for kind in ("linear1d", "bilinear2d") for end in ("", "_backward")),
+        *(f"aten::upsample_trilinear3d{end}" for end in ("", "_backward")),
+        *(f"aten::_upsample_bilinear2d_aa{end}" for end in ("", "_backward")),
+        # Norms, checks, packing, layouts and questions.
+        "aten::linalg_vector_norm",
+        "aten::linalg__powsum",
+        "aten::linalg_cross",
+        "aten::linalg_diagonal",
+        "aten::_linalg_check_errors",
+        "aten::slice_inverse",
+        "aten::fft_fftfreq",
+        "aten::fft_rfftfreq",
+        "aten::fft_fftshift",
+        "aten::fft_ifftshift",
+        "aten::_cudnn_rnn_flatten_weight",
+        "aten::_fused_sdp_choice",
+        "aten::_cslt_sparse_mm_search",
+        "aten::_nested_get_jagged_dummy",
+        "aten::_compute_linear_combination",
+        "aten::mkldnn_reorder_conv2d_weight",
+        "aten::mkldnn_reorder_conv3d_weight",
+        "aten::_convert_weight_to_int4pack",
+        "aten::_convert_weight_to_int4pack_for_cpu",
+        "aten::fbgemm_pack_gemm_matrix_fp16",
+        "aten::fbgemm_linear_quantize_weight",
+        "aten::_wrapped_linear_prepack",
+        "aten::_cufft_clear_plan_cache",
+        "aten::_cufft_get_plan_cache_max_size",
+        "aten::_cufft_get_plan_cache_size",
+        "aten::_cufft_set_plan_cache_max_size",
+    }
+)
+"""Operators whose names are suspect, reviewed: they do no such work."""
+
+
+def operator_work(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[Kind, int] | None:
+    """Returns the kind of work of one call of `func` and its operations; None when a formula is missing.
+
+    An elementwise operator is ("other", 0). Args and result are those of the call, real or fake.
+    """
+    packet = getattr(func, "_overloadpacket", func)
+    name = _qualified_name(packet)
+    known = FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
+    if known is not None:
+        kind, formula = known
+        return kind, formula(_named(func, args, kwargs, result))
+    registered = flop_registry.get(packet)
+    if registered is not None:
+        return _kind(name), int(registered(*args, **kwargs, out_val=result))
+    return None if is_suspect(name) else ("other", 0)
 
 
 def operator_flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
     """Returns the operations of one call of `func`, 0 for an elementwise one, None when a formula is missing."""
-    packet = func._overloadpacket
-    own = _OWN.get(packet)
-    if own is not None:
-        return own(args)
-    registered = flop_registry.get(packet)
-    if registered is not None:
-        return int(registered(*args, **kwargs, out_val=result))
-    name = packet.__name__
-    return None if any(part in name for part in _SILENT_NAMES) and func.namespace != "prim" else 0
+    work = operator_work(func, args, kwargs, result)
+    return None if work is None else work[1]
 
 
-def _attention(args: tuple[Any, ...]) -> int:
-    query, key, value = args[:3]
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
-
-
-def _attention_backward(args: tuple[Any, ...]) -> int:
-    gradient, query, key, value = args[:4]
-    shapes = (gradient.shape, query.shape, key.shape, value.shape)
-    return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
-
-
-def _grouped_product(args: tuple[Any, ...]) -> int:
-    """2 m k n over all groups; a 2-D operand is split among the groups, a 3-D one has one matrix for each."""
-    left, right = args[:2]
-    if left.dim() == 2:
-        return int(2 * left.shape[0] * left.shape[1] * right.shape[-1])
-    num_products = left.shape[0] if right.dim() == 3 else 1
-    return int(2 * left.shape[1] * left.shape[2] * right.shape[-1] * num_products)
-
-
-def _convolution_backward(args: tuple[Any, ...]) -> int:
-    """As many operations as forward for each of the two gradients (input, weight) that are asked for."""
-    gradient, inputs, weight = args[:3]
-    is_transposed, wanted = args[7], args[10]
-    forward = conv_flop_count(list(inputs.shape), list(weight.shape), list(gradient.shape), transposed=is_transposed)
-    return int(forward * sum(wanted[:2]))
-
-
-def _recurrent_layer(args: tuple[Any, ...]) -> int:
-    """2 x tokens x weight for both weights of the layer, that of its input and that of its state."""
-    inputs, weight, recurrent = args[:3]
-    num_tokens = inputs.shape[0] * inputs.shape[1]
-    return int(2 * num_tokens * (weight.numel() + recurrent.numel()))
-
-
-def _recurrent_layer_backward(args: tuple[Any, ...]) -> int:
-    return 2 * _recurrent_layer(args)
-
-
-_OWN: dict[Any, Callable[[tuple[Any, ...]], int]] = {
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten._grouped_mm: _grouped_product,
-    aten.convolution_backward: _convolution_backward,
-    aten.mkldnn_rnn_layer: _recurrent_layer,
-    aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
-}
+def is_suspect(name: str) -> bool:
+    """Whether an operator of this qualified name may do work that counts, and has not been reviewed."""
+    namespace, _, own = name.rpartition("::")
+    return namespace != "prim" and _SUSPECT.search(own) is not None and name.rstrip("_") not in NO_WORK
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
     """Returns the bytes that reading the whole tensor touches; an expanded axis is read once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0]
     return math.prod(sizes) * tensor.element_size()
+
+
+def _qualified_name(packet: Any) -> str:
+    """The name with its namespace; an operator of higher order has none."""
+    return str(getattr(packet, "_qualified_op_name", None) or packet.__name__)
+
+
+_HIGHER_ORDER = {
+    "flex_attention": ("query", "key", "value"),
+    "flex_attention_backward": ("query", "key", "value"),
+}
+"""The leading operands of operators that have no schema.
+
+Source: torch 2.13, torch/_higher_order_ops/flex_attention.py."""
+
+
+def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any]:
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        names = _HIGHER_ORDER[func.__name__]
+        return {**dict(zip(names, args, strict=False)), **kwargs, "result": result}
+    return {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | {
+        **kwargs,
+        "result": result,
+    }
+
+
+_KINDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("scan", ("scan", "ssm", "ssd", "delta_rule", "wkv", "recurrent")),
+    ("attention", ("attention", "attn", "sdp", "flash")),
+    ("convolution", ("conv",)),
+    ("recurrence", ("rnn", "lstm", "gru")),
+    ("fft", ("fft",)),
+    ("matmul", ("mm", "matmul", "linear", "dot", "mv", "einsum", "product")),
+)
+
+
+def _kind(name: str) -> Kind:
+    """The kind of an operator that somebody else registered, by its name."""
+    return next((kind for kind, parts in _KINDS if any(part in name for part in parts)), "other")
