@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from runtime.load_model import UsageError
+from runtime.model_errors import UsageError
 from runtime.prepare import prepare_engine, prepare_reference, prepare_samples
 from runtime.ranks import LaunchError, Ranks, join
 from runtime.settings import Options, Settings, parse_options, read_settings

@@ -1,8 +1,9 @@
 """Builds the user's model and an example batch, for the tracer and for the launcher alike.
 
 A model is named in one of three ways: `FILE.py:CALLABLE`, `package.module:CALLABLE`, or the path of a Hugging Face
-`config.json`. A callable gets `micro_batch_size`, `sequence_length` (when it was given and is accepted) and the model
-arguments, and returns `(nn.Module, batch)`. This file imports nothing of the project, so that a launcher can carry it.
+`config.json` (`hf_model`). A callable gets `micro_batch_size`, `sequence_length` (when it was given and is accepted)
+and the model arguments, and returns `(nn.Module, batch)`. Nothing here knows the planner, so that a launcher can carry
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,20 +20,15 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-DEFAULT_SEQUENCE_LENGTH = 1024
-"""Tokens per sample for a Hugging Face model when none is given; fewer where the model has fewer positions."""
+from runtime.hf_model import build_from_config, config_sequence_length, kept_inputs_of_config
+from runtime.model_arguments import accepts, check_complete, typed_arguments
+from runtime.model_errors import UsageError
 
-
-class UsageError(Exception):
-    """The model's name or arguments are wrong: nothing of the user's model has run yet."""
+Kind = Literal["file", "module", "hf_config"]
 
 
 def build(
-    spec: str,
-    kind: Literal["file", "module", "hf_config"],
-    arguments: Mapping[str, str],
-    micro_batch_size: int,
-    sequence_length: int | None,
+    spec: str, kind: Kind, arguments: Mapping[str, str], micro_batch_size: int, sequence_length: int | None
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Returns the module in fp32 as its maker leaves it, and a batch such that `model(**batch)` gives the loss.
 
@@ -49,14 +44,14 @@ def build(
         TypeError: The callable returned something other than a module and a dictionary.
     """
     if kind == "hf_config":
-        return _build_from_config(Path(spec), arguments, micro_batch_size, sequence_length)
+        return build_from_config(Path(spec), arguments, micro_batch_size, sequence_length)
     factory = load_callable(spec, kind)
     keywords = {"micro_batch_size": micro_batch_size, **typed_arguments(factory, arguments)}
     if sequence_length is not None:
-        if not _accepts(factory, "sequence_length"):
+        if not accepts(factory, "sequence_length"):
             raise UsageError(f"{spec} takes no sequence_length; leave --sequence-length out, or add the parameter")
         keywords["sequence_length"] = sequence_length
-    _check_complete(spec, factory, keywords)
+    check_complete(spec, factory, keywords)
     made = factory(**keywords)
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise TypeError(f"{spec} must return (nn.Module, batch), not {_described(made)}")
@@ -68,7 +63,7 @@ def build(
     return model, dict(batch)
 
 
-def load_callable(spec: str, kind: Literal["file", "module", "hf_config"]) -> Callable[..., Any]:
+def load_callable(spec: str, kind: Kind) -> Callable[..., Any]:
     """Returns the callable that `spec` names; the folder of a file is appended to `sys.path`.
 
     Raises:
@@ -86,40 +81,34 @@ def load_callable(spec: str, kind: Literal["file", "module", "hf_config"]) -> Ca
 
 
 def known_sequence_length(
-    spec: str, kind: Literal["file", "module", "hf_config"], arguments: Mapping[str, str], sequence_length: int | None
+    spec: str, kind: Kind, arguments: Mapping[str, str], sequence_length: int | None
 ) -> int | None:
     """Returns the tokens per sample that `build` uses: the given ones, or else the model's default if it has one.
 
     Raises:
         UsageError: As `build`.
     """
+    if kind == "hf_config":
+        return config_sequence_length(Path(spec), arguments, sequence_length)
     if sequence_length is not None:
         return sequence_length
-    if kind == "hf_config":
-        return _sequence_length(_read_config(Path(spec), arguments), spec, None)
     parameter = inspect.signature(load_callable(spec, kind)).parameters.get("sequence_length")
     default = None if parameter is None else parameter.default
     return default if isinstance(default, int) else None
 
 
-def typed_arguments(factory: Callable[..., Any], arguments: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the model arguments as values for `factory`.
+def kept_inputs(spec: str, kind: Kind, arguments: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the arguments of the model that generated data leaves as the example batch has them.
 
-    A parameter annotated `int`, `float`, `bool` or `str` decides the type. Without such an annotation the text's look
-    decides: `true` and `false` are booleans, `12` is an int, `1e-3` a float, `none` is None, all else stays text.
+    Random integers would break some: the offsets of bags of embeddings, the places of an image's tokens. A callable
+    names them by an attribute: `make.kept_inputs = ("offsets",)`.
 
     Raises:
-        UsageError: `factory` has no parameter of that name, or the text is not of the parameter's type.
+        UsageError: As `build`.
     """
-    values: dict[str, Any] = {}
-    for key, text in arguments.items():
-        if key in _GIVEN:
-            raise UsageError(f"{key} is no argument of the model's own: give it by --{key.replace('_', '-')}")
-        if not _accepts(factory, key):
-            known = ", ".join(name for name in inspect.signature(factory).parameters if name not in _GIVEN)
-            raise UsageError(f"the model takes no argument {key!r}; it takes: {known or 'none'}")
-        values[key] = _value(key, text, inspect.signature(factory).parameters.get(key))
-    return values
+    if kind == "hf_config":
+        return kept_inputs_of_config(Path(spec), arguments)
+    return tuple(getattr(load_callable(spec, kind), "kept_inputs", ()))
 
 
 def loss_of(output: Any) -> torch.Tensor:
@@ -143,65 +132,19 @@ def loss_of(output: Any) -> torch.Tensor:
 def cast_floats(batch: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """Returns the batch with its floating-point tensors in `dtype`, as a model with weights of that type needs them."""
     return {
-        key: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for key, value in batch.items()
+        key: map_tensors(value, lambda t: t.to(dtype) if t.is_floating_point() else t) for key, value in batch.items()
     }
 
 
-_GIVEN = ("micro_batch_size", "sequence_length")
-
-
-def _accepts(factory: Callable[..., Any], name: str) -> bool:
-    parameters = inspect.signature(factory).parameters
-    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-
-def _check_complete(spec: str, factory: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(factory).parameters
-    if not _accepts(factory, "micro_batch_size"):
-        raise UsageError(f"{spec} takes no micro_batch_size; add the parameter, and make the batch of so many samples")
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and name not in keywords
-    ]
-    if missing:
-        remedies = ["--sequence-length S" if name in _GIVEN else f"--model-arg {name}=VALUE" for name in missing]
-        raise UsageError(f"{spec} needs {', '.join(missing)}: give {' '.join(remedies)}")
-
-
-def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
-    wanted = {"int": int, "float": float, "bool": bool, "str": str}.get(_annotation(parameter))
-    if wanted is str:
-        return text
-    if wanted is None:
-        return _looks_like(text)
-    value = _looks_like(text)
-    if wanted is float and type(value) is int:
-        value = float(value)
-    if type(value) is not wanted:
-        raise UsageError(f"the model's argument {key!r} must be {wanted.__name__}, not {text!r}")
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """Returns `value` with each tensor in it replaced, in lists, tuples and dictionaries too."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if type(value) in (list, tuple):
+        return type(value)(map_tensors(item, function) for item in value)
+    if type(value) is dict:
+        return {key: map_tensors(item, function) for key, item in value.items()}
     return value
-
-
-def _annotation(parameter: inspect.Parameter | None) -> str:
-    if parameter is None:
-        return ""
-    return parameter.annotation if isinstance(parameter.annotation, str) else parameter.annotation.__name__
-
-
-def _looks_like(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _import_file(path: Path) -> Any:
@@ -238,98 +181,3 @@ def _described(value: Any) -> str:
     if isinstance(value, tuple):
         return "a tuple of (" + ", ".join(type(item).__name__ for item in value) + ")"
     return f"{type(value).__module__}.{type(value).__name__}"
-
-
-def _build_from_config(
-    path: Path, arguments: Mapping[str, str], micro_batch_size: int, sequence_length: int | None
-) -> tuple[nn.Module, dict[str, Any]]:
-    config = _read_config(path, arguments)
-    model_class = _model_class(config)
-    if hasattr(config, "use_cache"):
-        config.use_cache = False
-    model = model_class._from_config(config, dtype=torch.float32)
-    tokens = _example_tokens(config, micro_batch_size, _sequence_length(config, str(path), sequence_length))
-    return model, {"input_ids": tokens, "labels": tokens.clone()}
-
-
-def _read_config(path: Path, arguments: Mapping[str, str]) -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise UsageError("a Hugging Face config needs transformers: pip install 'shardplan[hf]'") from error
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        fields = json.loads(file.read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{file} is not JSON: {error}") from error
-    if not isinstance(fields, dict) or "model_type" not in fields:
-        raise UsageError(f"{file} has no model_type, so it is not the config of a Hugging Face model")
-    for key, text in arguments.items():
-        if key not in fields:
-            raise UsageError(f"{file} has no field {key!r} to set by --model-arg")
-        fields[key] = _looks_like(text)
-    model_type = fields.pop("model_type")
-    try:
-        return transformers.AutoConfig.for_model(model_type, **fields)
-    except ValueError as error:
-        raise UsageError(f"{file}: transformers {transformers.__version__} has no model type {model_type!r}") from error
-    except Exception as error:  # its validators have errors of their own
-        raise UsageError(f"{file}: transformers refuses the config: {' '.join(str(error).split())}") from error
-
-
-def _model_class(config: Any) -> Any:
-    """Returns the class with a loss over tokens that fits the config: the one it names, or else the first we know."""
-    import transformers
-    from transformers.models.auto import modeling_auto
-
-    mappings = (
-        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-        modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-    )
-    if getattr(config, "is_encoder_decoder", False):
-        mappings = mappings[::-1]
-    named = [name for mapping in mappings for name in _names(mapping.get(config.model_type))]
-    if not named:
-        raise UsageError(f"the model type {config.model_type!r} has no language model; write a callable that builds it")
-    asked = [name for name in config.architectures or [] if name in named]
-    return getattr(transformers, (asked or named)[0])
-
-
-def _names(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    return (entry,) if isinstance(entry, str) else tuple(entry)
-
-
-def _sequence_length(config: Any, spec: str, sequence_length: int | None) -> int:
-    num_positions = _num_positions(config)
-    if sequence_length is None:
-        return min(DEFAULT_SEQUENCE_LENGTH, num_positions or DEFAULT_SEQUENCE_LENGTH)
-    if num_positions is not None and sequence_length > num_positions:
-        raise UsageError(f"{spec} has {num_positions} positions, fewer than --sequence-length {sequence_length}")
-    return sequence_length
-
-
-def _num_positions(config: Any) -> int | None:
-    """Returns the length of a table of learned positions, or None when positions are computed."""
-    if getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None):
-        return None
-    for field in ("n_positions", "max_position_embeddings"):
-        positions = getattr(config, field, None)
-        if isinstance(positions, int):
-            return positions
-    return None
-
-
-def _example_tokens(config: Any, micro_batch_size: int, sequence_length: int) -> torch.Tensor:
-    """Returns tokens (micro_batch_size, sequence_length) that span the vocabulary without the padding token."""
-    first, end = 0, int(config.get_text_config().vocab_size)
-    padding = getattr(config, "pad_token_id", None)
-    if isinstance(padding, int) and 0 <= padding < end:
-        first, end = (padding + 1, end) if padding < end // 2 else (first, padding)
-    count = micro_batch_size * sequence_length
-    tokens = torch.linspace(first, end - 1, count, dtype=torch.float64).long()
-    return tokens.reshape(micro_batch_size, sequence_length)

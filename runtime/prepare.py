@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from runtime.data import DatasetSamples, Samples, samples_like
-from runtime.load_model import build, load_callable
+from runtime.load_model import build, kept_inputs, load_callable
 from runtime.ranks import LaunchError, Ranks
 from runtime.recompute import recompute
 from runtime.settings import Options, Settings
@@ -50,7 +50,8 @@ def generated_samples(settings: Settings, seed: int) -> Samples:
     torch.manual_seed(seed)
     with parameters_without_memory():
         _, example = _build(settings, settings.global_batch_size)()
-    return samples_like(example, settings.global_batch_size, seed)
+    kept = kept_inputs(settings.spec, settings.kind, settings.arguments)
+    return samples_like(example, settings.global_batch_size, seed, kept)
 
 
 def prepare_reference(settings: Settings, options: Options, ranks: Ranks) -> nn.Module | None:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from runtime.data import Samples, samples_of_rank
-from runtime.load_model import cast_floats, loss_of
+from runtime.load_model import cast_floats, loss_of, map_tensors
 from runtime.ranks import Ranks
 from runtime.record_memory import MemoryRecorder
 from runtime.record_traffic import RecordTraffic
@@ -66,10 +66,7 @@ class Trainer:
         return total, seconds
 
     def _micro_batch(self, batch: dict[str, Any]) -> torch.Tensor:
-        on_device = {
-            name: value.to(self._ranks.device) if isinstance(value, torch.Tensor) else value
-            for name, value in batch.items()
-        }
+        on_device = map_tensors(batch, lambda tensor: tensor.to(self._ranks.device))
         loss = loss_of(self._engine(**on_device))
         self._engine.backward(loss)
         self._engine.step()

@@ -14,7 +14,7 @@ from planner.trace.amounts import MismatchError
 from planner.trace.record_step import StepError
 from planner.trace.shadow import ForeignDeviceError
 from planner.trace.time_limit import OutOfTimeError
-from runtime.load_model import UsageError
+from runtime.model_errors import UsageError
 
 
 @contextmanager

@@ -77,3 +77,19 @@ def test_every_way_to_deal_a_step_covers_the_same_samples_once():
 def test_ones_own_samples_come_again_after_the_last():
     dataset = [{"x": torch.tensor([float(index)])} for index in range(3)]
     assert DatasetSamples(dataset).batch([2, 3, 4])["x"].tolist() == [[2.0], [0.0], [1.0]]
+
+
+def test_what_is_kept_comes_from_the_example_and_containers_are_looked_into():
+    example = {
+        "boxes": [{"at": torch.tensor([[float(sample), 1.0]])} for sample in range(3)],
+        "ids": torch.tensor([[7, 1], [7, 2], [7, 3]]),
+        "bags": {"offsets": torch.arange(3), "tables": [torch.tensor([4, 5, 6]), torch.arange(2)]},
+    }
+    samples = samples_like(example, 3, seed=0, kept=("boxes", "ids"))
+    batch = samples.batch([2, 4, 6, 8])
+    assert batch["ids"].tolist() == [[7, 3], [7, 2], [7, 1], [7, 3]]
+    assert [label["at"][0, 0].item() for label in batch["boxes"]] == [2.0, 1.0, 0.0, 2.0]
+    assert batch["bags"]["offsets"].shape == (4,)
+    assert set(batch["bags"]["tables"][0].tolist()) <= {4, 5, 6}
+    assert torch.equal(batch["bags"]["tables"][1], torch.arange(2))
+    assert torch.equal(samples.batch([4])["bags"]["offsets"], batch["bags"]["offsets"][1:2])

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.load_model import UsageError, build, known_sequence_length, loss_of, typed_arguments
+from runtime.load_model import build, known_sequence_length, loss_of
+from runtime.model_arguments import typed_arguments
+from runtime.model_errors import UsageError
 
 EXAMPLE = f"{Path(__file__).parents[2] / 'examples' / 'gpt.py'}:gpt"
 TINY = {"width": "32", "depth": "1", "heads": "2", "vocab": "64"}
