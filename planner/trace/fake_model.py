@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -15,9 +16,10 @@ from costmodels.strategy import Precision
 from costmodels.workload import Parameter
 from planner.model_graph import ModelSource
 from planner.trace.fake_world import fake_world, without_initialization
+from planner.trace.operators import registered_operators
 from planner.trace.recording import ModelFacts, ModuleFacts
 from planner.trace.shadow import Shadow
-from runtime.load_model import build, cast_floats
+from runtime.load_model import build, cast_floats, load_callable
 
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -36,9 +38,15 @@ class FakeModel:
 
 
 def fake_model(
-    source: ModelSource, micro_batch_size: int, precision: Precision, sequence_length: int | None
+    source: ModelSource,
+    micro_batch_size: int,
+    precision: Precision,
+    sequence_length: int | None,
+    device: Literal["cuda", "cpu"] = "cpu",
 ) -> FakeModel:
     """Returns the model with weights of `precision`, ready to train, and a batch whose whole numbers have values.
+
+    For `device` "cuda", kernel packages that are not installed can be imported while it is built.
 
     Raises:
         runtime.load_model.UsageError: The source cannot be read.
@@ -46,16 +54,28 @@ def fake_model(
     """
     fake_mode = FakeTensorMode()
     shadow = Shadow(fake_mode)
-    with fake_world(fake_mode, shadow), without_initialization():
-        module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
-        dtype = DTYPES[precision]
-        _cast(module, dtype)
-        batch = tree_map(lambda item: _as_fake(item, fake_mode), cast_floats(batch, dtype))
+    with fake_world(fake_mode, shadow):
+        with registered_operators(device):
+            _load(source)
+        # Entered anew: what has been imported by now is told that the kernels are there.
+        with registered_operators(device), without_initialization():
+            module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
+            dtype = DTYPES[precision]
+            _cast(module, dtype)
+            batch = tree_map(lambda item: _as_fake(item, fake_mode), cast_floats(batch, dtype))
     module.train()
     names = {child: name for name, child in module.named_modules()}
     tensors = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)}
     input_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
     return FakeModel(module, batch, fake_mode, shadow, names, _facts(module, names), input_bytes)
+
+
+def _load(source: ModelSource) -> None:
+    """Imports what the model is made of."""
+    if source.kind == "hf_config":
+        importlib.import_module("transformers.modeling_utils")
+    else:
+        load_callable(source.spec, source.kind)
 
 
 def _as_fake(item: Any, fake_mode: FakeTensorMode) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from planner.trace.cpu_kernels import cpu_kernels
 from planner.trace.cuda_kernels import cuda_kernels
 from planner.trace.fake_model import FakeModel
 from planner.trace.fake_world import fake_world
+from planner.trace.operators import operator_warnings, registered_operators
 from planner.trace.recorder import Recorder
 from planner.trace.recording import Recording
 from runtime.load_model import loss_of
@@ -43,7 +45,13 @@ def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
         if isinstance(leaf, torch.Tensor):
             recorder.hold("input", str(position), leaf)
     kernels = cuda_kernels() if device == "cuda" else cpu_kernels()
-    with fake_world(model.fake_mode, model.shadow), kernels, _without_collector(), recorder.recording():
+    with (
+        registered_operators(device) as missing,
+        fake_world(model.fake_mode, model.shadow),
+        kernels,
+        _without_collector(),
+        recorder.recording(),
+    ):
         phase = "forward"
         try:
             loss = loss_of(model.module(**model.batch))
@@ -54,7 +62,7 @@ def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
     gradients = [p.grad for p in model.module.parameters() if p.grad is not None]
     recording = recorder.finish(loss, gradients)
     model.module.zero_grad()
-    return recording
+    return replace(recording, warnings=(*recording.warnings, *operator_warnings(recording.graph), *missing))
 
 
 @contextmanager

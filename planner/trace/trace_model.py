@@ -97,7 +97,7 @@ class _Tracer:
         )
 
     def _model(self, micro_batch_size: int) -> FakeModel:
-        return fake_model(self._source, micro_batch_size, self._precision, self._sequence_length)
+        return fake_model(self._source, micro_batch_size, self._precision, self._sequence_length, self._device)
 
     @staticmethod
     def _composites(model: FakeModel) -> tuple[tuple[str, tuple[str, ...]], ...]:
