@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from pathlib import Path
 from types import FrameType
 
-_FOREIGN = ("/torch/", "/planner/trace/", "/contextlib.py")
-"""Parts of file names that are torch's or ours."""
+import torch
+
+_FOREIGN = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), contextlib.__file__, "<")
+"""Beginnings of the names of files that are torch's or ours, or no files."""
 
 
 def model_line() -> str | None:
@@ -14,7 +19,7 @@ def model_line() -> str | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith("<") and not any(part in file for part in _FOREIGN):
+        if not file.startswith(_FOREIGN):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return None
