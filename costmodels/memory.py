@@ -4,10 +4,10 @@ At each moment a rank holds
 
     at rest + activations alive + the segment's own peak + what the engine holds during the segment + reserved.
 
-Forward adds to what is alive the bytes that it saves, backward takes them away. A recomputed block leaves only what
-other blocks hold (`kept_bytes`); its backward first runs its forward again, which brings back the rest. So every
-moment's bytes are affine in the booleans "this class of blocks is recomputed" as far as the engine's own bytes are.
-Whole numbers throughout.
+Forward adds to what is alive the bytes that it saves, backward takes them away. A recomputed block leaves only its
+inputs and outputs; its backward first runs its forward again, which brings back the rest. So every moment's bytes are
+affine in the booleans "this class of blocks is recomputed" as far as the engine's own bytes are. Whole numbers
+throughout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from costmodels.engine import Assignment, Components, EngineMemory
 from costmodels.strategy import StepShape
-from costmodels.workload import Segment, Workload
+from costmodels.workload import Timeline, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +102,50 @@ def moments(
     )
 
 
+def autograd_memory(workload: Workload, micro_batch_size: int, *, recompute: bool = False) -> tuple[int, int]:
+    """Returns (bytes saved when forward ends, greatest live bytes) of the step in one process without an engine.
+
+    Counted are activations, and the gradients of parameters as autograd leaves them in a first step; not parameters,
+    buffers and the batch.
+
+    Args:
+        workload: The traced step.
+        micro_batch_size: Samples.
+        recompute: Whether all recomputable blocks are recomputed.
+    """
+    alive_bytes = saved_bytes = peak_bytes = 0
+    for segment in workload.segments:
+        recomputed = segment.recomputed if recompute else None
+        timelines = (recomputed.again, recomputed.timeline) if recomputed else (segment.timeline,)
+        for event in (event for timeline in timelines for event in timeline.events):
+            alive_bytes += event.constant + event.per_sample * micro_batch_size
+            peak_bytes = max(peak_bytes, alive_bytes)
+        if segment.phase == "forward":
+            saved_bytes = alive_bytes
+    return saved_bytes, peak_bytes
+
+
 def _walk(
     workload: Workload, engine_memory: EngineMemory, assignment: Assignment, shape: StepShape
 ) -> Iterator[tuple[str, int, Components]]:
     """Yields (phase, activation bytes, what the engine holds beyond at rest)."""
     size = shape.micro_batch_size
     alive_bytes = workload.input_bytes.at(size)
-    # A block may run more than once; its runs are undone last first.
-    forward_of: dict[int, list[Segment]] = {}
     entering = engine_memory.entering_segment or (None,) * len(workload.segments)
     for segment, held, entered in zip(workload.segments, engine_memory.during_segment, entering, strict=True):
         block = workload.blocks[segment.block]
-        recomputed = block.recomputable and assignment[block.block_class].recompute == "full"
+        recomputed = segment.recomputed if assignment[block.block_class].recompute == "full" else None
+        timeline = recomputed.timeline if recomputed else segment.timeline
         name = block.name or "the root module"
         if entered is not None:
             yield f"{segment.phase} of {name}", alive_bytes, entered
-        if segment.phase == "forward":
-            forward_of.setdefault(segment.block, []).append(segment)
-            yield f"forward of {name}", alive_bytes + segment.peak_bytes.at(size), held
-            alive_bytes += (segment.kept_bytes if recomputed else segment.net_bytes).at(size)
-            continue
-        stack = forward_of.get(segment.block)
-        again = stack.pop() if stack else None
-        if recomputed and again is not None:
-            yield f"recomputation of {name}", alive_bytes + again.peak_bytes.at(size), held
-            alive_bytes += again.net_bytes.at(size) - again.kept_bytes.at(size)
-        else:
-            yield f"recomputation of {name}", alive_bytes, held
-        yield f"backward of {name}", alive_bytes + segment.peak_bytes.at(size), held
-        alive_bytes += segment.net_bytes.at(size)
+        if segment.phase == "backward":
+            again = recomputed.again if recomputed else _NOTHING
+            yield f"recomputation of {name}", alive_bytes + again.peak_bytes(size), held
+            alive_bytes += again.net_bytes.at(size)
+        yield f"{segment.phase} of {name}", alive_bytes + timeline.peak_bytes(size), held
+        alive_bytes += timeline.net_bytes.at(size)
     yield "update", 0, engine_memory.during_update
+
+
+_NOTHING = Timeline()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 Phase = Literal["forward", "backward"]
 
@@ -26,6 +27,66 @@ class Amount:
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.constant + other.constant, self.per_sample + other.per_sample)
+
+
+class Event(NamedTuple):
+    """Bytes that come to life (positive) or die (negative) at one moment: constant + per_sample x b."""
+
+    constant: int
+    per_sample: int
+    is_gradient: bool = False
+    """Whether they are gradients of parameters, as autograd leaves them; an engine decides how long those live."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What is allocated and freed in one segment, in order of time; neighbours of equal sign are summed.
+
+    The gradients of parameters are marked events, and count in no figure here.
+    """
+
+    events: tuple[Event, ...] = ()
+
+    @cached_property
+    def net_bytes(self) -> Amount:
+        """Live bytes at the end minus those at the beginning."""
+        mine = [event for event in self.events if not event.is_gradient]
+        return Amount(sum(event.constant for event in mine), sum(event.per_sample for event in mine))
+
+    def peak_bytes(self, micro_batch_size: int) -> int:
+        """Returns the greatest live bytes minus those at the beginning; never negative."""
+        return max(0, *(summit.at(micro_batch_size) for summit in self._summits))
+
+    @cached_property
+    def _summits(self) -> tuple[Amount, ...]:
+        """The moments that are the greatest for some micro-batch: few, so that many sizes are asked for quickly."""
+        alive = Amount()
+        found = [alive]
+        for event in self.events:
+            if not event.is_gradient:
+                alive += Amount(event.constant, event.per_sample)
+                found.append(alive)
+        # For b >= 1 a moment counts if it has more per sample than all that are greater at b = 1.
+        found.sort(key=lambda moment: (moment.at(1), moment.per_sample), reverse=True)
+        kept = found[:1]
+        for moment in found[1:]:
+            if moment.per_sample > kept[-1].per_sample:
+                kept.append(moment)
+        return tuple(kept)
+
+
+Kind = Literal["matmul", "convolution", "attention", "recurrence", "scan", "fft", "other"]
+"""What an operator with FLOPs computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """FLOPs of one kind in one type of number."""
+
+    kind: Kind
+    dtype: str
+    """`float32`, `bfloat16`, ...: the type of the operands."""
+    flop: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +147,16 @@ class ModuleCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Recomputed:
+    """The memory of a segment whose block is recomputed: forward keeps its inputs only, backward runs it again."""
+
+    timeline: Timeline
+    """In place of the segment's own."""
+    again: Timeline = Timeline()
+    """Backward only: the forward that runs before it, with all that it saves. Its FLOPs are those of the forward."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of a step executed inside one block in one phase, without recomputation.
 
@@ -99,22 +170,27 @@ class Segment:
     calls: tuple[ModuleCall, ...]
     """Forward: the module calls in order of execution. Backward: the same calls in order of their gradients."""
     flop: Amount
-    """Floating-point operations of matrix products, convolutions and attention."""
+    """Floating-point operations of matrix products, convolutions, attention and the like: the sum of `work`."""
     io_bytes: Amount
     """Bytes that the operators without FLOPs (norms, activations, copies) read and write: they run at the memory's
     speed, one after the other with the products."""
     num_operators: int
-    peak_bytes: Amount
-    """Greatest live bytes in the segment minus live bytes at its beginning."""
-    net_bytes: Amount
-    """Live bytes at its end minus those at its beginning: for forward what is saved for backward, outputs included."""
-    kept_bytes: Amount = Amount()
-    """Forward only: the part of `net_bytes` that stays when the block is recomputed (what other blocks hold)."""
+    timeline: Timeline = Timeline()
+    """Live bytes through the segment; at the end of forward that is what is saved for backward, outputs included."""
     product_io_bytes: Amount = Amount()
     """Bytes that the operators with FLOPs read and write, the memory side of their roofline."""
     gradients: tuple[int, ...] = ()
     """Backward only: indices into `Workload.parameters` of the trainable parameters whose gradients are complete in
     it, in order of time. A parameter that the loss does not reach is in no segment."""
+    work: tuple[Work, ...] = ()
+    """`flop` by kind and type of number."""
+    recomputed: Recomputed | None = None
+    """What differs where the block is recomputed; None where it cannot be."""
+
+    @property
+    def net_bytes(self) -> Amount:
+        """Live bytes at its end minus those at its beginning, without recomputation."""
+        return self.timeline.net_bytes
 
 
 @dataclass(frozen=True, slots=True)

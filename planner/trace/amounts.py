@@ -1,16 +1,13 @@
-"""Joins the segments of two micro-batch sizes into amounts that are affine in it."""
+"""Joins the segments of two micro-batch sizes into amounts and timelines that are affine in it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Sequence
+from dataclasses import replace
 
-from costmodels.workload import Amount, Segment
-from planner.trace.layout import BlockLayout
-from planner.trace.segments import MeasuredSegment
-from planner.trace.truncate import positions
-
-_AMOUNTS = ("flop", "io_bytes", "product_io_bytes", "peak_bytes", "net_bytes", "kept_bytes")
+from costmodels.workload import Amount, Event, Phase, Recomputed, Segment, Timeline, Work
+from planner.trace.segments import Change, MeasuredSegment
 
 
 class MismatchError(Exception):
@@ -22,84 +19,118 @@ def affine(small: int, large: int, micro_batch_size: int) -> Amount:
     return Amount(constant=small - (large - small) * micro_batch_size, per_sample=large - small)
 
 
-def join(small: list[MeasuredSegment], large: list[MeasuredSegment], micro_batch_size: int) -> tuple[Segment, ...]:
+def join(
+    small: Sequence[MeasuredSegment], large: Sequence[MeasuredSegment], micro_batch_size: int
+) -> tuple[Segment, ...]:
     """Returns the segments, from their measures at `micro_batch_size` samples and at one more.
 
     Raises:
         MismatchError: The two did not run the same segments.
     """
-    if [(s.block, s.phase) for s in small] != [(s.block, s.phase) for s in large]:
-        raise MismatchError
-    return tuple(_segment(one, one, other, micro_batch_size) for one, other in zip(small, large, strict=True))
+    _check_same([(s.block, s.phase) for s in small], [(s.block, s.phase) for s in large])
+    return tuple(_segment(one, other, micro_batch_size) for one, other in zip(small, large, strict=True))
 
 
-def join_by_samples(
-    full: list[MeasuredSegment],
-    small: list[MeasuredSegment],
-    large: list[MeasuredSegment],
-    layout: BlockLayout,
+def join_recomputed(
+    segments: tuple[Segment, ...],
+    small: Sequence[MeasuredSegment],
+    large: Sequence[MeasuredSegment],
+    recomputed: frozenset[int],
     micro_batch_size: int,
-) -> tuple[Segment, ...]:
-    """Returns the segments of `full` with slopes from two traces of the same model with fewer repeated layers.
+) -> tuple[tuple[Segment, ...], tuple[int, ...]]:
+    """Returns `segments` with what differs where the blocks in `recomputed` are recomputed, and the blocks that cannot.
+
+    These are the blocks that do not run the same segments when they are recomputed, each once more before backward.
+
+    Args:
+        segments: Of the step without recomputation.
+        small: Of the step in which these blocks are recomputed, at `micro_batch_size` samples.
+        large: The same at one sample more.
+        recomputed: Indices of blocks.
+        micro_batch_size: Samples of `small`.
 
     Raises:
-        MismatchError: A segment has no counterpart in the shorter traces, or is not equal to it.
+        MismatchError: `small` and `large` did not run the same segments.
     """
-    if [(s.block, s.phase) for s in small] != [(s.block, s.phase) for s in large]:
-        raise MismatchError
-    roles = _roles(layout)
-    pairs: dict[Hashable, tuple[MeasuredSegment, MeasuredSegment]] = {}
-    for key, one, other in zip(_keys(small, layout, roles), small, large, strict=True):
-        pairs.setdefault(key, (one, other))
-    joined = []
-    for key, segment in zip(_keys(full, layout, roles), full, strict=True):
-        if key not in pairs:
-            raise MismatchError
-        one, other = pairs[key]
-        if any(getattr(one, name) != getattr(segment, name) for name in (*_AMOUNTS, "num_operators")):
-            raise MismatchError
-        joined.append(_segment(segment, one, other, micro_batch_size))
-    return tuple(joined)
-
-
-def _segment(full: MeasuredSegment, one: MeasuredSegment, other: MeasuredSegment, micro_batch_size: int) -> Segment:
-    amounts = {name: affine(getattr(one, name), getattr(other, name), micro_batch_size) for name in _AMOUNTS}
-    return Segment(
-        block=full.block,
-        phase=full.phase,
-        calls=full.calls,
-        num_operators=full.num_operators,
-        gradients=full.gradients,
-        **amounts,
+    _check_same([(s.block, s.phase) for s in small], [(s.block, s.phase) for s in large])
+    found: dict[int, dict[str, list[Timeline]]] = {index: {} for index in sorted(recomputed)}
+    for one, other in zip(small, large, strict=True):
+        if one.block in recomputed:
+            joined = _timeline(one.changes, other.changes, micro_batch_size)
+            found[one.block].setdefault(one.phase, []).append(joined)
+    counts = {index: Counter(s.phase for s in segments if s.block == index) for index in found}
+    able = {index: parts for index, parts in found.items() if _is_recomputed(parts, counts[index])}
+    return (
+        tuple(replace(s, recomputed=_take(able[s.block], s.phase)) if s.block in able else s for s in segments),
+        tuple(index for index in found if index not in able),
     )
 
 
-def _roles(layout: BlockLayout) -> dict[int, Hashable]:
-    """Returns what each block stands for: itself, or its class and place in its list."""
-    roles: dict[int, Hashable] = dict(enumerate(layout.blocks))
-    for repetition in layout.repetitions:
-        if repetition.is_list:
-            for member, position in positions(layout, repetition).items():
-                index = layout.block_of[member]
-                roles[index] = (repetition.owner, layout.blocks[index].block_class, position)
-    return roles
+def _is_recomputed(parts: dict[str, list[Timeline]], counts: Counter[Phase]) -> bool:
+    """Whether each stretch has its counterpart, and each of backward a forward to run again or none at all."""
+    again = len(parts.get("recomputation", ()))
+    same = all(len(parts.get(phase, ())) == counts[phase] for phase in ("forward", "backward"))
+    return same and again in (0, counts["backward"])
 
 
-def _keys(segments: list[MeasuredSegment], layout: BlockLayout, roles: dict[int, Hashable]) -> list[Hashable]:
-    """Returns what tells each segment from all others that are not its equals.
+def _take(parts: dict[str, list[Timeline]], phase: Phase) -> Recomputed:
+    """Takes the next stretch of a phase, with the forward that runs again before it."""
+    again = parts.get("recomputation") if phase == "backward" else None
+    return Recomputed(parts[phase].pop(0), again.pop(0) if again else Timeline())
 
-    A block that runs in several pieces counts them; a piece of the root is known by the blocks before and after it.
-    """
-    keys: list[Hashable] = []
-    pieces: Counter[Hashable] = Counter()
-    for position, segment in enumerate(segments):
-        if layout.blocks[segment.block].name:
-            pieces[segment.block, segment.phase] += 1
-            keys.append((roles[segment.block], segment.phase, pieces[segment.block, segment.phase]))
+
+def _check_same(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> None:
+    if one != other:
+        raise MismatchError
+
+
+def _segment(one: MeasuredSegment, other: MeasuredSegment, micro_batch_size: int) -> Segment:
+    if one.num_operators != other.num_operators or one.phase == "recomputation":
+        raise MismatchError
+    work = _joined_work(one, other, micro_batch_size)
+    return Segment(
+        block=one.block,
+        phase=one.phase,
+        calls=one.calls,
+        flop=sum((each.flop for each in work), Amount()),
+        io_bytes=affine(one.io_bytes, other.io_bytes, micro_batch_size),
+        num_operators=one.num_operators,
+        timeline=_timeline(one.changes, other.changes, micro_batch_size),
+        product_io_bytes=affine(one.product_io_bytes, other.product_io_bytes, micro_batch_size),
+        gradients=one.gradients,
+        work=work,
+    )
+
+
+def _joined_work(one: MeasuredSegment, other: MeasuredSegment, micro_batch_size: int) -> tuple[Work, ...]:
+    if [work[:2] for work in one.work] != [work[:2] for work in other.work]:
+        raise MismatchError
+    return tuple(
+        Work(kind, dtype, affine(flop, more, micro_batch_size))
+        for (kind, dtype, flop), (_, _, more) in zip(one.work, other.work, strict=True)
+    )
+
+
+def _timeline(small: Sequence[Change], large: Sequence[Change], micro_batch_size: int) -> Timeline:
+    """Returns the changes as events; neighbours that both come to life, or both die, at any size are one."""
+    if [change[:3] for change in small] != [change[:3] for change in large]:
+        raise MismatchError
+    events: list[Event] = []
+    for one, other in zip(small, large, strict=True):
+        amount = affine(one.delta_bytes, other.delta_bytes, micro_batch_size)
+        event = Event(amount.constant, amount.per_sample, one.is_gradient)
+        if not event.constant and not event.per_sample:
             continue
-        around = [segments[at] for at in (position - 1, position + 1) if 0 <= at < len(segments)]
-        neighbours = tuple((roles[other.block], other.phase) for other in around)
-        names = tuple((other.block, other.phase) for other in around)
-        pieces[names, segment.phase] += 1
-        keys.append((neighbours, segment.phase, pieces[names, segment.phase]))
-    return keys
+        last = events[-1] if events else None
+        if last is not None and last.is_gradient == event.is_gradient and _direction(last) * _direction(event) > 0:
+            events[-1] = Event(last.constant + event.constant, last.per_sample + event.per_sample, event.is_gradient)
+        else:
+            events.append(event)
+    return Timeline(tuple(events))
+
+
+def _direction(event: Event) -> int:
+    """1 if the event never frees for b >= 1, -1 if it never allocates, 0 if that depends on b."""
+    if event.per_sample >= 0 and event.constant + event.per_sample >= 0:
+        return 1
+    return -1 if event.per_sample <= 0 and event.constant + event.per_sample <= 0 else 0

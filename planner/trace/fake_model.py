@@ -119,6 +119,7 @@ def _facts(module: nn.Module, names: dict[nn.Module, str]) -> ModelFacts:
             is_list=isinstance(child, nn.ModuleList | nn.Sequential),
             parameters=tuple(index[id(p)] for p in child._parameters.values() if p is not None),
             num_places=places[child],
+            attributes=_plain_attributes(child),
         )
         for child, name in names.items()
     }
@@ -128,6 +129,24 @@ def _facts(module: nn.Module, names: dict[nn.Module, str]) -> ModelFacts:
     )
     buffer_bytes = sum(buffer.untyped_storage().nbytes() for buffer in module.buffers())
     return ModelFacts(type(module).__name__, modules, parameters, buffer_bytes)
+
+
+_NUMBERS_OF_LAYERS = frozenset({"layer_idx", "layer_id", "layer_index", "layer_number", "block_idx", "idx"})
+
+
+def _plain_attributes(module: nn.Module) -> str:
+    plain = {
+        name: value
+        for name, value in vars(module).items()
+        if _is_plain(value) and name not in _NUMBERS_OF_LAYERS and not name.startswith("_")
+    }
+    return str(sorted(plain.items()))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, int | float | str | None)
 
 
 def _num_places(module: nn.Module) -> Counter[nn.Module]:

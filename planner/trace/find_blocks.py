@@ -26,7 +26,7 @@ def find_blocks(facts: ModelFacts, recording: Recording) -> BlockLayout:
     block_of = {name: next(order[up] for up in ancestors(name) if up in order) for name in facts.modules}
     owned: list[list[int]] = [[] for _ in order]
     for index, parameter in enumerate(facts.parameters):
-        owned[block_of[parameter.name.rpartition(".")[0]]].append(index)
+        owned[next(order[up] for up in ancestors(parameter.name) if up in order)].append(index)
     classes: dict[str, int] = {}
     blocks = []
     for name in order:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from planner.trace.recording import UNTRACKED, MemoryEvent, Recording
@@ -9,34 +11,29 @@ from planner.trace.recording import UNTRACKED, MemoryEvent, Recording
 aten = torch.ops.aten
 
 
-def activation_events(recording: Recording) -> list[MemoryEvent]:
-    """Returns the events of all storages except the gradients of parameters, in order of time.
+def memory_events(recording: Recording) -> Iterator[tuple[MemoryEvent, bool]]:
+    """Yields the events of all storages in order of time, and whether each is of a parameter's gradient.
 
     Where two gradients meet, autograd adds the second to the first in place when nobody else holds the first
     (Source: torch 2.13, torch/csrc/autograd/input_buffer.cpp, accumulate), but never for fake tensors: such sums are
     recognized by a first operand that dies with the sum, and counted as in place.
     """
     merged = _sums_in_place(recording)
-
-    def is_gradient(storage: int) -> bool:
-        while storage in merged:
-            storage = merged[storage][0]
-        return storage in recording.gradients
-
-    return [event for event in all_events(recording) if not is_gradient(event.storage)]
+    dropped = {(operand, index) for operand, (_, index) in merged.items()}
+    born_as_sum = {result for result, _ in merged.values()}
+    for event in recording.events:
+        is_end_of_operand = event.delta_bytes < 0 and (event.storage, event.operator) in dropped
+        is_birth_of_sum = event.delta_bytes > 0 and event.storage in born_as_sum
+        if not is_end_of_operand and not is_birth_of_sum:
+            last = event.storage
+            while last in merged:
+                last = merged[last][0]
+            yield event, last in recording.gradients
 
 
 def all_events(recording: Recording) -> list[MemoryEvent]:
-    """Returns the events of all storages, gradients of parameters too, with sums in place as in `activation_events`."""
-    merged = _sums_in_place(recording)
-    dropped = {(operand, index) for operand, (_, index) in merged.items()}
-    born_as_sum = {result for result, _ in merged.values()}
-    return [
-        event
-        for event in recording.events
-        if not (event.delta_bytes < 0 and (event.storage, event.operator) in dropped)
-        and not (event.delta_bytes > 0 and event.storage in born_as_sum)
-    ]
+    """Returns the events of all storages, those of gradients of parameters too."""
+    return [event for event, _ in memory_events(recording)]
 
 
 def peak_bytes(events: list[MemoryEvent]) -> int:

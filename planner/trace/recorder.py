@@ -19,9 +19,11 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from planner.trace.flops import operator_flop, tensor_bytes
-from planner.trace.recording import UNTRACKED, Call, MemoryEvent, Recording
+from planner.trace.flops import operator_work, tensor_bytes
+from planner.trace.model_line import model_line
+from planner.trace.recording import UNTRACKED, Call, MemoryEvent, NodePhase, Recording
 
 aten = torch.ops.aten
 
@@ -180,37 +182,54 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _describe(self, node: fx.Node, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         phase, call = self._place()
-        flop = operator_flop(func, args, kwargs, result)
-        if flop is None:
-            note = f"{func} has no FLOP formula; it counts as 0"
-            if note not in self._warnings:
-                self._warnings.append(note)
+        work = operator_work(func, args, kwargs, result)
+        kind, flop = work or ("other", 0)
+        if work is None:
+            self._warn_of_unknown_work(func, phase, call)
         meta = node.meta
         meta["index"], meta["phase"], meta["call"] = self._num_operators, phase, call
-        meta["fqn"], meta["flop"] = self._calls[call].module, flop or 0
+        meta["fqn"], meta["flop"] = self._calls[call].module, flop
+        if flop:
+            meta["kind_of_work"], meta["dtype"] = kind, _dtype(args)
+        cast = _cast_parameter(func, node)
+        if cast is not None:
+            meta["param_cast"] = cast
         meta["is_kernel"] = not (func.is_view or func in _FREE)
         meta["io_bytes"] = sum(operand.meta.get("bytes", 0) for operand in node.all_input_nodes)
 
-    def _place(self) -> tuple[str, int]:
+    def _warn_of_unknown_work(self, func: Any, phase: str, call: int) -> None:
+        line = model_line() if phase != "backward" else None
+        where = line or f"backward of {self._calls[call].module or 'the model'}"
+        note = (
+            f"{where}: {func} has no formula for its operations, and counts as none; register one with "
+            "torch.utils.flop_counter.register_flop_formula"
+        )
+        if note not in self._warnings:
+            self._warnings.append(note)
+
+    def _place(self) -> tuple[NodePhase, int]:
         """Returns the phase and the module call that the operator which runs now belongs to."""
         in_backward = torch._C._current_graph_task_id() != -1
         if in_backward and not torch.is_grad_enabled():
-            node = torch._C._current_autograd_node()
-            sequence = node._sequence_nr() if node is not None else -1
-            if 0 <= sequence < _NO_SEQUENCE:
-                place = bisect.bisect_left(self._sequence, sequence)
-                if place < len(self._sequence):
-                    self._last_call = self._sequence_call[place]
+            self._last_call = self._call_of_derivative()
             return "backward", self._last_call
-        # Between the modules that a checkpoint calls again there is none: stay with the last.
-        call = self._last_call if in_backward and len(self._stack) == 1 else self._stack[-1]
+        # Between the modules that a checkpoint calls again, it is the derivative that asked for them that tells.
+        call = self._call_of_derivative() if in_backward and len(self._stack) == 1 else self._stack[-1]
         sequence = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
         if not self._sequence or sequence > self._sequence[-1]:
             self._sequence.append(sequence)
             self._sequence_call.append(call)
         self._last_call = call
-        # Gradients enabled inside backward: a checkpoint of the model's own re-runs its forward.
-        return "backward" if in_backward else "forward", call
+        # Gradients enabled inside backward: a checkpoint runs its forward again.
+        return "recomputation" if in_backward else "forward", call
+
+    def _call_of_derivative(self) -> int:
+        """Returns the module call whose derivative autograd computes now; the last one where it does not say."""
+        node = torch._C._current_autograd_node()
+        sequence = node._sequence_nr() if node is not None else -1
+        place = bisect.bisect_left(self._sequence, sequence)
+        known = 0 <= sequence < _NO_SEQUENCE and place < len(self._sequence)
+        return self._sequence_call[place] if known else self._last_call
 
     def _results(self, node: fx.Node, result: Any) -> None:
         meta = node.meta
@@ -281,14 +300,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         name = self._names.get(module)
-        if name is None or len(self._stack) == 1:
+        in_backward = torch._C._current_graph_task_id() != -1
+        caller = self._call_of_derivative() if in_backward and len(self._stack) == 1 else self._stack[-1]
+        if not name:
             # A module that the model made on the fly counts as part of its caller; the root is call 0.
-            self._stack.append(self._stack[-1])
+            self._stack.append(caller)
             return
-        phase = "forward" if torch._C._current_graph_task_id() == -1 else "backward"
-        self._calls.append(
-            Call(name, self._stack[-1], phase, inputs_require_grad=any(True for _ in _with_gradient(args)))
-        )
+        phase = "backward" if in_backward else "forward"
+        self._calls.append(Call(name, caller, phase, inputs_require_grad=any(True for _ in _with_gradient(args))))
         self._stack.append(len(self._calls) - 1)
         given = [argument for argument in args if isinstance(argument, torch.Tensor)]
         twice = [one for place, one in enumerate(given) if any(one is other for other in given[:place])]
@@ -321,6 +340,20 @@ class _Noting(dict[str, Any]):
         parameter = super().__getitem__(name)
         self._note(parameter)
         return parameter
+
+
+def _cast_parameter(func: Any, node: fx.Node) -> str | None:
+    """Returns the parameter that the operator copies into another type, as autocast does; None for other operators."""
+    if func is not aten._to_copy.default:
+        return None
+    meta = node.all_input_nodes[0].meta
+    return str(meta["name"]) if meta.get("kind") == "parameter" else None
+
+
+def _dtype(args: Any) -> str:
+    """Returns the type of number of the first tensor among the operands."""
+    found = next((str(leaf.dtype) for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)), "")
+    return found.removeprefix("torch.")
 
 
 def _reads_after(end: int, node: fx.Node) -> bool:

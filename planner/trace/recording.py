@@ -7,8 +7,10 @@ backward, in order of execution. Each node's `meta` has
     index     operators: position among all operators; results of one operator that has several share it
     call      operators: index into `Recording.calls` of the module call that it belongs to
     fqn       operators: the name of that module, for people
-    phase     operators: "forward" or "backward"
+    phase     operators: "forward", "recomputation" (a checkpoint runs it again in backward) or "backward"
     flop, io_bytes, is_kernel   operators: its cost; a view is no kernel and costs nothing
+    kind_of_work, dtype   operators with FLOPs: what they compute, and in which type of number
+    param_cast   copies of a parameter in another type: its name; one that autocast made lives until its region ends
     storage   the storage that holds the tensor: an index, or UNTRACKED for parameters, buffers and inputs
     out       shape and dtype, or a list of them
     requires_grad  present and true when an operator read it as a tensor that needs a gradient
@@ -17,13 +19,15 @@ backward, in order of execution. Each node's `meta` has
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import fx
 
 from costmodels.workload import Parameter
 
 UNTRACKED = -1
+
+NodePhase = Literal["forward", "recomputation", "backward"]
 
 
 class Call(NamedTuple):
@@ -65,6 +69,8 @@ class ModuleFacts:
     """Indices of the parameters that it holds directly, in its order of registration."""
     num_places: int
     """How often a walk through the tree comes by it."""
+    attributes: str = ""
+    """Its plain attributes but for the number of a layer: what a forward may ask to decide what it runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import fx
 
-from costmodels.workload import ModuleCall, Phase
+from costmodels.workload import Kind, ModuleCall, Phase
 from planner.trace.layout import BlockLayout
-from planner.trace.liveness import activation_events
-from planner.trace.recording import MemoryEvent, ModelFacts, Recording
+from planner.trace.liveness import memory_events
+from planner.trace.recording import MemoryEvent, ModelFacts, NodePhase, Recording
+
+
+class Change(NamedTuple):
+    """Bytes that one operator brought to life, or that died after it."""
+
+    operator: int
+    """Counted from the first of the segment."""
+    is_death: bool
+    is_gradient: bool
+    delta_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,58 +29,77 @@ class MeasuredSegment:
     """A segment at one micro-batch size; the fields are those of `costmodels.workload.Segment`."""
 
     block: int
-    phase: Phase
+    phase: NodePhase
     calls: tuple[ModuleCall, ...]
-    flop: int
+    work: tuple[tuple[Kind, str, int], ...]
     io_bytes: int
     product_io_bytes: int
     num_operators: int
-    peak_bytes: int
-    net_bytes: int
-    kept_bytes: int
+    changes: tuple[Change, ...]
     gradients: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class _Stretch:
     block: int
-    phase: Phase
+    phase: NodePhase
     nodes: list[fx.Node]
 
 
-def measure_segments(facts: ModelFacts, layout: BlockLayout, recording: Recording) -> list[MeasuredSegment]:
-    """Returns all segments of forward, then all of backward, in order of execution."""
-    stretches = list(_stretches(layout, recording))
+def measure_segments(
+    facts: ModelFacts, layout: BlockLayout, recording: Recording, recomputed: frozenset[int] = frozenset()
+) -> list[MeasuredSegment]:
+    """Returns all segments of forward, then all of backward, in order of execution.
+
+    What the model itself runs again in backward is part of backward; of the blocks in `recomputed`, which ran under
+    the planner's recomputation, it makes segments of its own.
+    """
+    stretches = list(_stretches(layout, recording, recomputed))
     segment_of = [position for position, stretch in enumerate(stretches) for _ in stretch.nodes]
     calls = _calls(facts, recording, segment_of, stretches)
-    events: list[list[MemoryEvent]] = [[] for _ in stretches]
-    for event in activation_events(recording):
-        events[segment_of[event.operator]].append(event)
+    events = _events(recording, segment_of, len(stretches))
     gradients = _gradients(facts, recording, segment_of, len(stretches))
-    readers = _readers(layout, recording)
-    born_in: dict[int, int] = {}
-    measured = []
-    for position, stretch in enumerate(stretches):
-        for event in events[position]:
-            if event.delta_bytes > 0:
-                born_in[event.storage] = position
-        peak, net = _peak_and_net(events[position])
-        measured.append(
-            MeasuredSegment(
-                block=stretch.block,
-                phase=stretch.phase,
-                calls=tuple(calls[position]),
-                flop=sum(node.meta["flop"] for node in stretch.nodes),
-                io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if not node.meta["flop"]),
-                product_io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if node.meta["flop"]),
-                num_operators=sum(node.meta["is_kernel"] for node in stretch.nodes),
-                peak_bytes=peak,
-                net_bytes=net,
-                kept_bytes=_kept(stretch, position, events[position], readers, born_in),
-                gradients=tuple(gradients[position]),
-            )
+    return [
+        MeasuredSegment(
+            block=stretch.block,
+            phase=stretch.phase,
+            calls=tuple(calls[position]),
+            work=_work(stretch.nodes),
+            io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if not node.meta["flop"]),
+            product_io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if node.meta["flop"]),
+            num_operators=sum(node.meta["is_kernel"] for node in stretch.nodes),
+            changes=_changes(stretch, events[position]),
+            gradients=tuple(gradients[position]),
         )
-    return measured
+        for position, stretch in enumerate(stretches)
+    ]
+
+
+def _work(nodes: list[fx.Node]) -> tuple[tuple[Kind, str, int], ...]:
+    found: dict[tuple[Kind, str], int] = {}
+    for node in nodes:
+        if node.meta["flop"]:
+            key = node.meta["kind_of_work"], node.meta["dtype"]
+            found[key] = found.get(key, 0) + node.meta["flop"]
+    return tuple((kind, dtype, flop) for (kind, dtype), flop in sorted(found.items()))
+
+
+def _events(recording: Recording, segment_of: list[int], num_segments: int) -> list[list[tuple[MemoryEvent, bool]]]:
+    """Returns for each segment its events, and whether each is of a parameter's gradient."""
+    events: list[list[tuple[MemoryEvent, bool]]] = [[] for _ in range(num_segments)]
+    for event, is_gradient in memory_events(recording):
+        events[segment_of[event.operator]].append((event, is_gradient))
+    return events
+
+
+def _changes(stretch: _Stretch, events: list[tuple[MemoryEvent, bool]]) -> tuple[Change, ...]:
+    """Returns the events summed by operator: the order of deaths after the same one says nothing."""
+    first = stretch.nodes[0].meta["index"]
+    sums: dict[tuple[int, bool, bool], int] = {}
+    for event, is_gradient in events:
+        key = event.operator - first, event.delta_bytes < 0, is_gradient
+        sums[key] = sums.get(key, 0) + event.delta_bytes
+    return tuple(Change(*key, delta_bytes) for key, delta_bytes in sorted(sums.items()))
 
 
 def _gradients(facts: ModelFacts, recording: Recording, segment_of: list[int], num_segments: int) -> list[list[int]]:
@@ -81,21 +111,26 @@ def _gradients(facts: ModelFacts, recording: Recording, segment_of: list[int], n
     return gradients
 
 
-def _stretches(layout: BlockLayout, recording: Recording) -> Iterator[_Stretch]:
+def _stretches(layout: BlockLayout, recording: Recording, recomputed: frozenset[int]) -> Iterator[_Stretch]:
     """Yields runs of operators. Kernels cut them; views go with the kernel of their block, before or after them."""
     current: _Stretch | None = None
     views: list[fx.Node] = []
+
+    def place(node: fx.Node) -> tuple[int, NodePhase]:
+        block = layout.block_of[node.meta["fqn"]]
+        return block, node.meta["phase"] if block in recomputed else _phase(node)
+
     for node in recording.graph.nodes:
         if node.op != "call_function" or "part_of" in node.meta:
             continue
         if not node.meta["is_kernel"]:
             views.append(node)
             continue
-        block, phase = layout.block_of[node.meta["fqn"]], node.meta["phase"]
+        block, phase = place(node)
         if current is None:
             current = _Stretch(block, phase, [])
         elif (block, phase) != (current.block, current.phase):
-            ahead = next((at for at, view in enumerate(views) if _belongs(view, block, phase, layout)), len(views))
+            ahead = next((at for at, view in enumerate(views) if place(view) == (block, phase)), len(views))
             current.nodes += views[:ahead]
             views = views[ahead:]
             yield current
@@ -107,52 +142,8 @@ def _stretches(layout: BlockLayout, recording: Recording) -> Iterator[_Stretch]:
         yield current
 
 
-def _belongs(node: fx.Node, block: int, phase: Phase, layout: BlockLayout) -> bool:
-    return node.meta["phase"] == phase and layout.block_of[node.meta["fqn"]] == block
-
-
-def _peak_and_net(events: list[MemoryEvent]) -> tuple[int, int]:
-    live = peak = 0
-    for event in events:
-        live += event.delta_bytes
-        peak = max(peak, live)
-    return peak, live
-
-
-def _readers(layout: BlockLayout, recording: Recording) -> dict[int, set[int]]:
-    """Returns the blocks whose forward reads each storage."""
-    readers: dict[int, set[int]] = {}
-    for node in recording.graph.nodes:
-        if node.op == "call_function" and node.meta.get("phase") == "forward":
-            block = layout.block_of[node.meta["fqn"]]
-            for operand in node.all_input_nodes:
-                readers.setdefault(operand.meta["storage"], set()).add(block)
-    return readers
-
-
-def _kept(
-    stretch: _Stretch,
-    position: int,
-    events: list[MemoryEvent],
-    readers: dict[int, set[int]],
-    born_in: dict[int, int],
-) -> int:
-    """Returns what stays of the net bytes when the block runs without saving anything for backward.
-
-    That is what it made and other blocks read, less what died here of others' making. What the block itself read stays:
-    its inputs are held to run it again.
-    """
-    if stretch.phase == "backward":
-        return 0
-    dead = {event.storage for event in events if event.delta_bytes < 0}
-    kept = 0
-    for event in events:
-        read_by = readers.get(event.storage, set())
-        is_shared_birth = event.delta_bytes > 0 and event.storage not in dead and bool(read_by - {stretch.block})
-        is_foreign_death = event.delta_bytes < 0 and born_in[event.storage] != position and stretch.block not in read_by
-        if is_shared_birth or is_foreign_death:
-            kept += event.delta_bytes
-    return kept
+def _phase(node: fx.Node) -> Phase:
+    return "forward" if node.meta["phase"] == "forward" else "backward"
 
 
 def _calls(
@@ -166,7 +157,7 @@ def _calls(
     begins: dict[tuple[Phase, int], int] = {}
     for stretch in stretches:
         for node in stretch.nodes:
-            call, phase = node.meta["call"], node.meta["phase"]
+            call, phase = node.meta["call"], _phase(node)
             while (phase, call) not in begins:
                 begins[phase, call] = node.meta["index"]
                 call = recording.calls[call].parent
@@ -204,7 +195,9 @@ def _parameters_of_calls(facts: ModelFacts, recording: Recording) -> list[tuple[
         if not _is_held(index_of[name], call, recording, found):
             found[call][index_of[name]] = None
     for node in recording.graph.nodes:
-        if node.op != "call_function" or node.meta.get("phase") != recording.calls[node.meta.get("call", 0)].phase:
+        if node.op != "call_function" or "part_of" in node.meta:
+            continue
+        if _phase(node) != recording.calls[node.meta["call"]].phase:
             continue
         for operand in node.all_input_nodes:
             if operand.meta.get("kind") == "parameter":

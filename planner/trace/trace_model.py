@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from costmodels.strategy import Precision
-from costmodels.workload import Segment, Workload
+from costmodels.workload import Workload
 from planner.errors import TraceError
 from planner.model_graph import ModelGraph, ModelSource
-from planner.trace.amounts import MismatchError, affine, join, join_by_samples
+from planner.trace.amounts import affine
 from planner.trace.explain_failure import explained
 from planner.trace.fake_model import FakeModel, fake_model
-from planner.trace.find_blocks import find_blocks
-from planner.trace.layout import BlockLayout
-from planner.trace.record_step import StepError, record_step
-from planner.trace.recording import Recording
-from planner.trace.segments import MeasuredSegment, measure_segments
+from planner.trace.record_step import record_step
 from planner.trace.time_limit import time_limit
-from planner.trace.truncate import is_shorter, truncated
+from planner.trace.trace_step import trace_step
 from runtime.load_model import known_sequence_length
 from runtime.without_noise import without_noise
 
@@ -68,22 +64,21 @@ class _Tracer:
         model = self._model(MICRO_BATCH_SIZE)
         if not model.facts.parameters:
             raise TraceError(f"{self._source.spec}: the model has no parameters, so there is nothing to train or shard")
-        recording = record_step(model, self._device)
-        layout = find_blocks(model.facts, recording)
         larger = self._model(MICRO_BATCH_SIZE + 1)
         if model.input_bytes == larger.input_bytes:
             raise TraceError(
                 f"{self._source.spec}: the batch is {model.input_bytes} bytes for {MICRO_BATCH_SIZE} samples and for "
                 f"{MICRO_BATCH_SIZE + 1}. Give its tensors micro_batch_size samples along their first axis."
             )
+        step = trace_step(model, larger, lambda each: record_step(each, self._device), MICRO_BATCH_SIZE)
         workload = Workload(
             parameters=model.facts.parameters,
-            blocks=layout.blocks,
-            segments=self._segments(model, recording, larger, layout),
+            blocks=step.layout.blocks,
+            segments=step.segments,
             input_bytes=affine(model.input_bytes, larger.input_bytes, MICRO_BATCH_SIZE),
             buffer_bytes=model.facts.buffer_bytes,
             composites=self._composites(model),
-            linears=self._linears(model, recording),
+            linears=step.linears,
         )
         return ModelGraph(
             name=model.facts.type_name,
@@ -92,7 +87,7 @@ class _Tracer:
             device=self._device,
             sequence_length=self._known_sequence_length(),
             traced_by="fake",
-            warnings=(*recording.warnings, *model.shadow.assumed),
+            warnings=(*step.recording.warnings, *model.shadow.assumed, *step.notes),
             workload=workload,
         )
 
@@ -106,29 +101,6 @@ class _Tracer:
             if module.children:
                 found.setdefault(module.class_name, []).append(name)
         return tuple((class_name, tuple(names)) for class_name, names in found.items())
-
-    @staticmethod
-    def _linears(model: FakeModel, recording: Recording) -> tuple[tuple[int, int], ...]:
-        index_of = {parameter.name: index for index, parameter in enumerate(model.facts.parameters)}
-        return tuple((index_of[weight], index_of[bias]) for weight, bias in recording.linears)
-
-    def _segments(
-        self, model: FakeModel, recording: Recording, larger: FakeModel, layout: BlockLayout
-    ) -> tuple[Segment, ...]:
-        """Layers that are equal grow equally with the micro-batch, so a few of them show how; where not, all run."""
-        full = measure_segments(model.facts, layout, recording)
-        if is_shorter(layout):
-            try:
-                small, large = (self._short(one, layout) for one in (model, larger))
-                return join_by_samples(full, small, large, layout, MICRO_BATCH_SIZE)
-            except (MismatchError, StepError):
-                pass  # The full second trace below needs no such luck.
-        again = measure_segments(larger.facts, layout, record_step(larger, self._device))
-        return join(full, again, MICRO_BATCH_SIZE)
-
-    def _short(self, model: FakeModel, layout: BlockLayout) -> list[MeasuredSegment]:
-        with truncated(model.module, layout):
-            return measure_segments(model.facts, layout, record_step(model, self._device))
 
     def _known_sequence_length(self) -> int | None:
         source = self._source

@@ -51,7 +51,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         blocks.append(Block(f"{number}", block_class, owned, draw(st.booleans())))
     amounts = st.builds(Amount, st.integers(0, 10**6), st.integers(0, 10**6))
     segments = [
-        Segment(block, phase, (), draw(amounts), draw(amounts), draw(st.integers(0, 50)), Amount(), Amount())
+        Segment(block, phase, (), draw(amounts), draw(amounts), draw(st.integers(0, 50)))
         for phase in PHASES
         for block in (range(num_blocks) if phase == "forward" else reversed(range(num_blocks)))
     ]

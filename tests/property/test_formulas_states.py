@@ -114,9 +114,7 @@ def received(message: Message) -> Fraction:
 
 
 def block_of(num_params: int) -> Workload:
-    segments = tuple(
-        Segment(0, phase, (), Amount(), Amount(), 0, Amount(), Amount()) for phase in ("forward", "backward")
-    )
+    segments = tuple(Segment(0, phase, (), Amount(), Amount(), 0) for phase in ("forward", "backward"))
     return Workload((Parameter("weight", (num_params,)),), (Block("", 0, (0,)),), segments)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hand_workload import recomputed, timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,11 +29,24 @@ def workloads(draw):
         peak = net + Amount(draw(st.integers(0, 50)), draw(st.integers(0, 5000)))
         kept = Amount(draw(st.integers(0, net.constant)), draw(st.integers(0, net.per_sample)))
         calls = (ModuleCall(f"{number}", owned, inputs_require_grad=number > 0),)
-        forward.append(Segment(number, "forward", calls, Amount(), Amount(), 1, peak, net, kept))
+        able = blocks[-1].recomputable
+        again = recomputed("forward", peak, net, kept, peak) if able else None
+        forward.append(Segment(number, "forward", calls, Amount(), Amount(), 1, timeline(peak, net), recomputed=again))
         freed = Amount(-net.constant, -net.per_sample)
         more = Amount(draw(st.integers(0, 50)), draw(st.integers(0, 5000)))
+        held_again = recomputed("backward", more, freed, kept, peak) if able else None
         backward.append(
-            Segment(number, "backward", calls, Amount(), Amount(), 1, more, freed, gradients=owned * trainable)
+            Segment(
+                number,
+                "backward",
+                calls,
+                Amount(),
+                Amount(),
+                1,
+                timeline(more, freed),
+                gradients=owned * trainable,
+                recomputed=held_again,
+            )
         )
     parameters[0] = replace(parameters[0], trainable=True)
     return Workload(tuple(parameters), tuple(blocks), (*forward, *reversed(backward)))
@@ -146,5 +160,6 @@ def test_nothing_is_alive_when_backward_has_ended(workload, stage, shape):
         assignment = (replace(degrees(stage, shape.world_size), recompute=recompute),) * workload.num_classes
         found = moments(workload, held(workload, stage, shape, assignment), assignment, shape)
         last = workload.segments[-1]
-        ended = found[-2].activation_bytes - last.peak_bytes.at(shape.micro_batch_size)
-        assert ended + last.net_bytes.at(shape.micro_batch_size) == 0
+        held_by_last = last.recomputed.timeline if last.recomputed and recompute == "full" else last.timeline
+        ended = found[-2].activation_bytes - held_by_last.peak_bytes(shape.micro_batch_size)
+        assert ended + held_by_last.net_bytes.at(shape.micro_batch_size) == 0

@@ -44,7 +44,7 @@ def test_a_traced_step_is_whole(depth: int, heads: int, width: int, tied: bool, 
     for size in (1, 2, 7):
         live = 0
         for segment in workload.segments:
-            assert segment.peak_bytes.at(size) >= max(0, segment.net_bytes.at(size))
+            assert segment.timeline.peak_bytes(size) >= max(0, segment.net_bytes.at(size))
             live += segment.net_bytes.at(size)
             assert live >= 0
         assert live == 4

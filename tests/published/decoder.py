@@ -50,7 +50,7 @@ def _workload(sizes: tuple[int, ...], classes: tuple[int, ...], flop: tuple[int,
 
     def segment(block: int, phase: Phase) -> Segment:
         work = flop[block] * (1 if phase == "forward" else 2)
-        return Segment(block, phase, (), Amount(0, work), Amount(), 0, Amount(), Amount())
+        return Segment(block, phase, (), Amount(0, work), Amount(), 0)
 
     return Workload(
         tuple(Parameter(str(block), (sizes[block],)) for block in order),

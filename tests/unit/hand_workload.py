@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from costmodels.workload import Amount, Block, ModuleCall, Parameter, Phase, Segment, Workload
+from costmodels.workload import (
+    Amount,
+    Block,
+    Event,
+    ModuleCall,
+    Parameter,
+    Phase,
+    Recomputed,
+    Segment,
+    Timeline,
+    Workload,
+)
 
 
 def hand_workload(
@@ -37,8 +48,6 @@ def hand_workload(
             Amount(0, times * flop),
             Amount(0, times * io_bytes),
             times * num_operators,
-            Amount(),
-            Amount(),
             gradients=(block,) if phase == "backward" and block not in frozen else (),
         )
 
@@ -48,6 +57,21 @@ def hand_workload(
         tuple(Block(f"block.{block}", classes[block], (block,), classes[block] == 1) for block in order),
         (*(segment(block, "forward") for block in order), *(segment(block, "backward") for block in backward)),
     )
+
+
+def timeline(peak: Amount, net: Amount) -> Timeline:
+    """Returns the events of a segment that holds `peak` bytes and leaves `net`."""
+    return Timeline(
+        (Event(peak.constant, peak.per_sample), Event(net.constant - peak.constant, net.per_sample - peak.per_sample))
+    )
+
+
+def recomputed(phase: Phase, peak: Amount, net: Amount, kept: Amount, forward_peak: Amount) -> Recomputed:
+    """Returns the memory where the block is recomputed: forward leaves `kept` of what backward finds."""
+    if phase == "forward":
+        return Recomputed(timeline(peak, kept))
+    again = Amount(-net.constant - kept.constant, -net.per_sample - kept.per_sample)
+    return Recomputed(timeline(peak, net), timeline(forward_peak, again))
 
 
 def one_block(num_params: int) -> Workload:

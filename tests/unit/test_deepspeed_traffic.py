@@ -37,12 +37,9 @@ def chain(sizes: tuple[int, ...] = SIZES, frozen: tuple[int, ...] = ()) -> Workl
     trained = [i not in frozen for i in names]
     root = ModuleCall("", (), 0, inputs_require_grad=False)
     calls = [ModuleCall(f"m{i}", (i,), 1, any(trained[:i]), int(any(trained[: i + 1]))) for i in names]
-    forward = [
-        Segment(i, "forward", (root, calls[i]) if i == 0 else (calls[i],), *[zero] * 2, 0, *[zero] * 2) for i in names
-    ]
+    forward = [Segment(i, "forward", (root, calls[i]) if i == 0 else (calls[i],), *[zero] * 2, 0) for i in names]
     backward = [
-        Segment(i, "backward", (calls[i],), *[zero] * 2, 0, *[zero] * 2, gradients=(i,) * trained[i])
-        for i in reversed(names)
+        Segment(i, "backward", (calls[i],), *[zero] * 2, 0, gradients=(i,) * trained[i]) for i in reversed(names)
     ]
     return Workload(
         tuple(Parameter(f"m{i}.weight", (size, 1), i not in frozen) for i, size in enumerate(sizes)),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hand_workload import hand_workload
+from hand_workload import hand_workload, recomputed, timeline
 
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.memory import memory
@@ -22,15 +22,14 @@ P = sum(SIZES)
 
 def with_activations(workload, peak, net, kept=0):
     """Forward holds `peak` and leaves `net` bytes per sample in every block; backward gives back what it left."""
-    segments = tuple(
-        replace(
-            segment,
-            peak_bytes=Amount(0, peak),
-            net_bytes=Amount(0, net if segment.phase == "forward" else -net),
-            kept_bytes=Amount(0, kept if segment.phase == "forward" else 0),
-        )
-        for segment in workload.segments
-    )
+
+    def with_timelines(segment):
+        left = Amount(0, net if segment.phase == "forward" else -net)
+        again = recomputed(segment.phase, Amount(0, peak), left, Amount(0, kept), Amount(0, peak))
+        able = workload.blocks[segment.block].recomputable
+        return replace(segment, timeline=timeline(Amount(0, peak), left), recomputed=again if able else None)
+
+    segments = tuple(map(with_timelines, workload.segments))
     return replace(workload, segments=segments)
 
 

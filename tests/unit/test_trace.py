@@ -122,9 +122,16 @@ def test_half_precision_halves_the_saved_floats(example: ModelGraph) -> None:
 
 
 def test_a_layer_keeps_only_its_output_when_it_is_recomputed(example: ModelGraph) -> None:
-    (layer,) = _segments(example.workload, "layers.2", "forward")
-    assert layer.kept_bytes.at(3) == 3 * 16 * 32 * 4
-    assert layer.net_bytes.at(3) > 10 * layer.kept_bytes.at(3)
+    (forward,) = _segments(example.workload, "layers.2", "forward")
+    (backward,) = _segments(example.workload, "layers.2", "backward")
+    assert forward.recomputed and backward.recomputed
+    output = 3 * 16 * 32 * 4
+    assert forward.recomputed.timeline.net_bytes.at(3) == output
+    assert forward.net_bytes.at(3) > 10 * output
+    # Run again, it saves what it saved before, its output too, and backward frees all of it.
+    assert backward.recomputed.again.net_bytes == forward.net_bytes
+    assert backward.recomputed.timeline.net_bytes.at(3) == -forward.net_bytes.at(3) - output
+    assert forward.recomputed.timeline.peak_bytes(3) < forward.timeline.peak_bytes(3)
 
 
 def test_what_forward_saves_backward_frees(example: ModelGraph) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hand_workload import recomputed, timeline
+
 from costmodels.strategy import Precision
 from costmodels.workload import Amount, Block, ModuleCall, Parameter, Phase, Segment, Workload
 from planner.model_graph import ModelGraph, ModelSource
@@ -79,6 +81,9 @@ def _segment(shape: Shape, parameters: list[Parameter], blocks: list[Block], num
     )
     kept = tokens * 2 * hidden if block.recomputable else saved
     times = 1 if phase == "forward" else 2
+    forward_peak = Amount(0, saved + tokens * 4 * hidden)
+    peak = forward_peak if phase == "forward" else Amount(0, tokens * 8 * hidden)
+    net = Amount(0, saved if phase == "forward" else -saved)
     calls = [ModuleCall(block.name, ())]
     calls += [ModuleCall(parameters[index].name.removesuffix(".weight"), (index,), 2) for index in block.parameters]
     if not block.recomputable:
@@ -94,9 +99,8 @@ def _segment(shape: Shape, parameters: list[Parameter], blocks: list[Block], num
         flop=Amount(0, times * flop),
         io_bytes=Amount(0, times * saved),
         num_operators=times * (30 if block.recomputable else 4),
-        peak_bytes=Amount(0, saved + tokens * 4 * hidden if phase == "forward" else tokens * 8 * hidden),
-        net_bytes=Amount(0, saved if phase == "forward" else -saved),
-        kept_bytes=Amount(0, kept) if phase == "forward" else Amount(),
+        timeline=timeline(peak, net),
+        recomputed=recomputed(phase, peak, net, Amount(0, kept), forward_peak) if block.recomputable else None,
         product_io_bytes=Amount(2 * times * num_params, 0),
         gradients=tuple(reversed(block.parameters)) if phase == "backward" else (),
     )
