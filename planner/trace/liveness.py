@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import fx
 
 from planner.trace.recording import UNTRACKED, MemoryEvent, Recording
 
@@ -16,7 +17,7 @@ def memory_events(recording: Recording) -> Iterator[tuple[MemoryEvent, bool]]:
 
     Where two gradients meet, autograd adds the second to the first in place when nobody else holds the first
     (Source: torch 2.13, torch/csrc/autograd/input_buffer.cpp, accumulate), but never for fake tensors: such sums are
-    recognized by a first operand that dies with the sum, and counted as in place.
+    recognized by a first operand that dies with the sum, and counted as in place. A view is held by what it views.
     """
     merged = _sums_in_place(recording)
     dropped = {(operand, index) for operand, (_, index) in merged.items()}
@@ -51,7 +52,7 @@ def _sums_in_place(recording: Recording) -> dict[int, tuple[int, int]]:
     deaths = {event.storage: event.operator for event in recording.events if event.delta_bytes < 0}
     merged: dict[int, tuple[int, int]] = {}
     for node in recording.graph.nodes:
-        if node.target is not aten.add.Tensor or node.meta["phase"] != "backward":
+        if node.target is not aten.add.Tensor or node.meta["phase"] != "backward" or _is_view(node.args[0]):
             continue
         operand, result, index = node.args[0].meta["storage"], node.meta["storage"], node.meta["index"]
         if UNTRACKED in (operand, result) or deaths.get(operand) != index or births[result].operator != index:
@@ -59,3 +60,7 @@ def _sums_in_place(recording: Recording) -> dict[int, tuple[int, int]]:
         if births[operand].delta_bytes == births[result].delta_bytes:
             merged[operand] = (result, index)
     return merged
+
+
+def _is_view(node: fx.Node) -> bool:
+    return bool(getattr(node.meta.get("part_of", node).target, "is_view", False))

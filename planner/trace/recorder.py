@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -177,6 +178,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node = self._graph.create_node("get_attr", f"constant_{len(self._graph.nodes)}")
             node.meta.update(kind="constant", name="", storage=UNTRACKED, out=(tuple(tensor.shape), tensor.dtype))
             node.meta["bytes"] = tensor_bytes(tensor)
+            value = getattr(tensor, "_shadow_value", None) if isinstance(tensor, FakeTensor) else tensor
+            if value is not None:
+                node.meta["value"] = value
         tensor._trace_node = node  # type: ignore[attr-defined]
         return node
 

@@ -4,6 +4,7 @@ The graph has placeholders for parameters, buffers and inputs, and one `call_fun
 backward, in order of execution. Each node's `meta` has
 
     kind      placeholders: "parameter", "buffer", "input" or "constant"; `name`: its qualified name
+    value     constants: the tensor itself, where the trace knows it
     index     operators: position among all operators; results of one operator that has several share it
     call      operators: index into `Recording.calls` of the module call that it belongs to
     fqn       operators: the name of that module, for people

@@ -194,7 +194,8 @@ def _assumed(shadow: Shadow, func: Any, args: Any) -> _Answer:
     if func is aten.nonzero.default:
         shadow.assume("the places of non-zero values are asked for; assumed to be all")
         with no_dispatch():
-            return True, shadow.fake(torch.ones(args[0].shape, dtype=torch.bool).nonzero())
+            every = torch.ones(args[0].shape, dtype=torch.bool).nonzero()
+        return True, shadow.fake(every)
     return False, None
 
 
@@ -212,7 +213,8 @@ def _with_places(shadow: Shadow, func: Any, args: Any, kwargs: Any) -> _Answer:
             if mask is None:
                 shadow.assume("a mask selects elements; assumed to select all")
                 mask = torch.ones(index.shape, dtype=torch.bool)
-            places += [shadow.fake(axis.contiguous()) for axis in mask.nonzero().unbind(1)]
+            selected = [axis.contiguous() for axis in mask.nonzero().unbind(1)]
+        places += [shadow.fake(axis) for axis in selected]
     return True, func(args[0], places, *args[2:], **kwargs)
 
 
