@@ -33,6 +33,9 @@ class FakeModel:
     fake_mode: FakeTensorMode
     shadow: Shadow
     names: dict[nn.Module, str]
+    parameters: dict[str, nn.Parameter]
+    buffers: dict[str, torch.Tensor]
+    """Under the names that they have in the whole model; lists that are shortened number their layers anew."""
     facts: ModelFacts
     input_bytes: int
 
@@ -67,7 +70,8 @@ def fake_model(
     names = {child: name for name, child in module.named_modules()}
     tensors = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)}
     input_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
-    return FakeModel(module, batch, fake_mode, shadow, names, _facts(module, names), input_bytes)
+    held = dict(module.named_parameters()), dict(module.named_buffers())
+    return FakeModel(module, batch, fake_mode, shadow, names, *held, _facts(module, names), input_bytes)
 
 
 def _load(source: ModelSource) -> None:

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch.utils._pytree import tree_leaves
 
+from planner.trace.autocast import autocast_region, autocast_rules
 from planner.trace.cpu_kernels import cpu_kernels
 from planner.trace.cuda_kernels import cuda_kernels
 from planner.trace.fake_model import FakeModel
@@ -30,16 +31,23 @@ class StepError(Exception):
         self.phase = phase
 
 
-def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
+def record_step(
+    model: FakeModel, device: Literal["cuda", "cpu"], autocast: Literal["bf16", "fp16"] | None = None
+) -> Recording:
     """Returns the recording of one step with the kernels that `device` would choose.
+
+    Args:
+        model: The model; of fp32 weights where `autocast` is given.
+        device: Whose kernels, and whose rules of autocast, to follow.
+        autocast: The type of the products where forward and loss run under `torch.autocast`.
 
     Raises:
         StepError: The model raised, or gave no loss.
     """
     recorder = Recorder(model.names)
-    for name, parameter in model.module.named_parameters():
+    for name, parameter in model.parameters.items():
         recorder.hold("parameter", name, parameter)
-    for name, buffer in model.module.named_buffers():
+    for name, buffer in model.buffers.items():
         recorder.hold("buffer", name, buffer)
     for position, leaf in enumerate(tree_leaves(model.batch)):
         if isinstance(leaf, torch.Tensor):
@@ -48,13 +56,15 @@ def record_step(model: FakeModel, device: Literal["cuda", "cpu"]) -> Recording:
     with (
         registered_operators(device) as missing,
         fake_world(model.fake_mode, model.shadow),
+        autocast_rules(device),
         kernels,
         _without_collector(),
         recorder.recording(),
     ):
         phase = "forward"
         try:
-            loss = loss_of(model.module(**model.batch))
+            with autocast_region(autocast):
+                loss = loss_of(model.module(**model.batch))
             phase = "backward"
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:

@@ -68,7 +68,7 @@ def _walk(graph: ModelGraph, micro_batch_size: int) -> tuple[int, int]:
     """Returns what forward leaves, and the most that is live, by the segments."""
     live = peak = saved = 0
     for segment in graph.workload.segments:
-        peak = max(peak, live + segment.peak_bytes.at(micro_batch_size))
+        peak = max(peak, live + segment.timeline.peak_bytes(micro_batch_size))
         live += segment.net_bytes.at(micro_batch_size)
         saved += segment.net_bytes.at(micro_batch_size) if segment.phase == "forward" else 0
     return saved, peak
