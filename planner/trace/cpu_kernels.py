@@ -13,6 +13,8 @@ from unittest.mock import patch
 
 import torch
 
+from planner.trace.kernel_results import KernelResults
+
 
 @contextmanager
 def cpu_kernels() -> Iterator[None]:
@@ -27,5 +29,5 @@ def cpu_kernels() -> Iterator[None]:
         finally:
             torch._C._set_mkldnn_enabled(before)
 
-    with patch.object(torch._VF, "lstm", fused):
+    with patch.object(torch._VF, "lstm", fused), KernelResults("cpu"):
         yield

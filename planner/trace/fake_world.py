@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from planner.trace.conversion import convertible_modules
 from planner.trace.shadow import Shadow
 
 
@@ -27,6 +28,7 @@ def fake_world(fake_mode: FakeTensorMode, shadow: Shadow) -> Iterator[None]:
         stack.enter_context(_without_onednn())
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(_replaced(FakeTensorMode, "__deepcopy__", lambda mode, _: mode))
+        stack.enter_context(convertible_modules())
         stack.enter_context(_replaced(nn.Module, "to", _move_only_when_needed(nn.Module.to)))
         stack.enter_context(_replaced(torch.Tensor, "tolist", _tolist(torch.Tensor.tolist, shadow)))
         stack.enter_context(_replaced(torch.Tensor, "__format__", _format(torch.Tensor.__format__)))
@@ -105,12 +107,13 @@ def _move_only_when_needed(to: Callable[..., Any]) -> Callable[..., Any]:
 
     def moved(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         try:
-            device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+            device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         except TypeError:
             return to(module, *args, **kwargs)
         tensors = [*module.parameters(), *module.buffers()]
         same_type = all(dtype is None or not t.is_floating_point() or t.dtype == dtype for t in tensors)
-        if same_type and all(device is None or t.device == device for t in tensors):
+        same_device = all(device is None or t.device == device for t in tensors)
+        if same_type and same_device and memory_format is None:
             return module
         return to(module, *args, **kwargs)
 
