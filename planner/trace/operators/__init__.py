@@ -50,7 +50,7 @@ def operator_warnings(graph: fx.Graph) -> tuple[str, ...]:
         packet = getattr(node.target, "_overloadpacket", None)
         package = None if packet is None else package_of(packet)
         if package is not None:
-            used.setdefault(package, {})[str(packet).removeprefix(f"{NAMESPACE}.")] = None
+            used.setdefault(package, {})[str(packet).removeprefix(f"{NAMESPACE}.").removesuffix("_backward")] = None
     return tuple(
         f"{package} is taken to be installed where the model trains; its kernels ({', '.join(names)}) were not run: "
         "memory and FLOPs follow its source"

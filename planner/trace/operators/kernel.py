@@ -36,8 +36,7 @@ def kernel(schema: str, package: str, flop: Callable[..., int] | None = None) ->
         torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=_LIBRARY)
         operator = getattr(getattr(torch.ops, NAMESPACE), name)
         _PACKAGES[operator] = package
-        if flop is not None:
-            register_flop_formula(operator, get_raw=True)(_without_result(flop))
+        register_flop_formula(operator, get_raw=True)(_without_result(flop or _none))
         return operator
 
     return defined
@@ -56,6 +55,10 @@ def rounded(length: int, multiple: int) -> int:
 def contiguous_rows(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Returns the tensors, copied where their last axis is not contiguous, as the kernels want them."""
     return tuple(tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors)
+
+
+def _none(*_: Any, **__: Any) -> int:
+    return 0
 
 
 def _without_result(flop: Callable[..., int]) -> Callable[..., int]:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from planner.trace.operators import (
     causal_convolution,
+    chunk_scan,
+    cross_entropy,
+    delta_rule,
     flash_functions,
+    fused_elementwise,
+    fused_norms,
+    liger_losses,
+    mamba2_inner,
     mamba_inner,
+    mamba_modules,
+    memory_efficient,
     padding,
     selective_scan,
 )
@@ -14,15 +23,28 @@ from planner.trace.operators.entry import Entry
 ENTRIES: tuple[Entry, ...] = (
     *flash_functions.ENTRIES,
     *padding.ENTRIES,
+    *cross_entropy.ENTRIES,
     *causal_convolution.ENTRIES,
     *selective_scan.ENTRIES,
     *mamba_inner.ENTRIES,
+    *chunk_scan.ENTRIES,
+    *mamba2_inner.ENTRIES,
+    *mamba_modules.ENTRIES,
+    *delta_rule.ENTRIES,
+    *memory_efficient.ENTRIES,
+    *liger_losses.ENTRIES,
+    *fused_norms.ENTRIES,
+    *fused_elementwise.ENTRIES,
 )
 
 VERSIONS = {
+    "apex": "25.09",
     "causal_conv1d": "1.6.1",
+    "fla": "0.5.2",
     "flash_attn": "2.8.3",
+    "liger_kernel": "0.8.2",
     "mamba_ssm": "2.3.2",
+    "xformers": "0.0.35",
 }
 """Of each package, the version whose source was read."""
 

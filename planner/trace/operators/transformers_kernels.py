@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from planner.trace.operators.entry import Entry
+from planner.trace.operators.linear_attention import rwkv_linear_attention
 
 _CLOSURE = frozenset({"applicable_params", "func_name", "implementation", "is_new_implementation", "package"})
 _FLASH_STATE = (
@@ -46,6 +47,9 @@ def transformers_kernels(packages: dict[str, tuple[Entry, ...]], missing: Callab
         stack.enter_context(_wrappers(packages, missing))
         if "transformers" in sys.modules:
             stack.enter_context(_flash_attention_2())
+        rwkv = sys.modules.get("transformers.models.rwkv.modeling_rwkv")
+        if rwkv is not None:
+            stack.enter_context(patch.object(rwkv, "rwkv_linear_attention", rwkv_linear_attention))
         yield
 
 
