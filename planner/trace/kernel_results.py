@@ -118,9 +118,15 @@ def _bags(call: dict[str, Any], result: Any) -> Any:
 
 
 def _normalized(call: dict[str, Any], result: Any) -> Any:
-    """Source: torch 2.13, aten/src/ATen/native/Normalization.cpp, batch_norm_cpu, batch_norm_backward_cpu."""
+    """Source: torch 2.13, aten/src/ATen/native/Normalization.cpp, batch_norm_cpu."""
     first, *rest = result
-    return (first if first is None else _in_format(first, _suggested(call["input"])), *rest)
+    return (_in_format(first, _suggested(call["input"])), *rest)
+
+
+def _normalized_backward(call: dict[str, Any], result: Any) -> Any:
+    """Gives the gradients that are asked for. Source: torch 2.13, the same file, batch_norm_backward_cpu."""
+    source, *rest = (each if wanted else None for each, wanted in zip(result, call["output_mask"], strict=True))
+    return (source if source is None else _in_format(source, _suggested(call["input"])), *rest)
 
 
 def _recurrent_layer(call: dict[str, Any], result: Any) -> Any:
@@ -171,6 +177,7 @@ _BOTH: dict[Any, _Correction] = {
     aten.binary_cross_entropy.default: _reduced_loss,
     aten.im2col.default: _folded,
     aten.col2im.default: _folded,
+    aten.native_batch_norm_backward.default: _normalized_backward,
 }
 
 _WITHOUT_RULE: dict[Any, Callable[[dict[str, Any]], Any]] = {aten._ctc_loss.Tensor: _ctc}
@@ -179,7 +186,6 @@ _WITHOUT_RULE: dict[Any, Callable[[dict[str, Any]], Any]] = {aten._ctc_loss.Tens
 _CPU: dict[Any, _Correction] = {
     aten._embedding_bag.default: _bags,
     aten.native_batch_norm.default: _normalized,
-    aten.native_batch_norm_backward.default: _normalized,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
     aten.mkldnn_rnn_layer_backward.default: _recurrent_layer_backward,
 }

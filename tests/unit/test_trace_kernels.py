@@ -1,0 +1,83 @@
+"""Which kernels a step runs, what they give and what they save: fake beside real on a CPU, and by CUDA's rules."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from dispatched import Dispatched, step
+from module_cases import CASES
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from planner.trace.autocast import autocast_region
+from planner.trace.cpu_kernels import cpu_kernels
+from planner.trace.fake_world import fake_world
+from planner.trace.onednn_workspace import lstm_workspace_bytes
+from planner.trace.shadow import Shadow
+
+
+def _loss(output: Any) -> torch.Tensor:
+    floats = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    return sum((leaf.float().square().mean() for leaf in floats), start=torch.zeros(()))
+
+
+class _Autocast(nn.Module):
+    """The module under autocast in bf16, the loss outside."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        with autocast_region("bf16"):
+            return self.module(*inputs)
+
+
+@contextmanager
+def _fake() -> Iterator[None]:
+    mode = FakeTensorMode()
+    with fake_world(mode, Shadow(mode)):
+        yield
+
+
+def _run(name: str, wrap: Any) -> Dispatched:
+    make, inputs = CASES[name]
+    torch.manual_seed(0)
+    return step(wrap(make()).train(), inputs(), _loss)
+
+
+REORDERED = {"CircularPad2d"}
+"""Torch takes the axes in another order on fake tensors; the bytes are the same."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("wrap", [nn.Identity, _Autocast], ids=["fp32", "autocast"])
+def test_a_fake_step_of_a_module_gives_and_saves_what_a_real_one_does(name: str, wrap: Any) -> None:
+    wrap = (lambda module: module) if wrap is nn.Identity else wrap
+    if wrap is _Autocast and name == "BCELoss":
+        pytest.skip("torch refuses it under autocast")
+    real = _run(name, wrap)
+    with _fake(), cpu_kernels():
+        fake = _run(name, wrap)
+    assert (fake.saved_bytes, fake.peak_bytes) == (real.saved_bytes, real.peak_bytes)
+    if name not in REORDERED:
+        assert fake.operators == real.operators
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (6, 3, 16, 64), (9, 19, 16, 3), (5, 7, 300, 17), (4, 2, 512, 256)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_workspace_of_an_lstm_is_as_large_as_onednn_makes_it(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
+    steps, batch, width, hidden = sizes
+    module = nn.LSTM(width, hidden).to(dtype)
+    dispatched = step(module, (torch.randn(steps, batch, width, dtype=dtype, requires_grad=True),), _loss)
+    layers = [results for name, results in dispatched.operators if name == "aten::mkldnn_rnn_layer"]
+    if not layers:
+        pytest.skip("this CPU has no kernel for the type")
+    element_bytes = torch.empty(0, dtype=dtype).element_size()
+    assert layers[0][3].storage_bytes == lstm_workspace_bytes(steps, batch, width, hidden, element_bytes)
