@@ -70,10 +70,10 @@ def waveform(config: Any, num_samples: int, num_frames: int) -> torch.Tensor:
     Raises:
         UsageError: The config has no such convolutions.
     """
+    kernels: Any = getattr(config, "conv_kernel", None)
+    strides: Any = getattr(config, "conv_stride", None)
     if config.model_type == "moonshine":
         kernels, strides = (127, 7, 3), (64, 3, 2)  # Source: transformers 5.24, MoonshineEncoder.__init__
-    else:
-        kernels, strides = getattr(config, "conv_kernel", None), getattr(config, "conv_stride", None)
     if not kernels or not strides:
         raise UsageError(f"the config of model type {config.model_type!r} does not say how sound becomes frames")
     length = num_frames

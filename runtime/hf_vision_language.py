@@ -44,7 +44,9 @@ def picture_and_text(
     start = getattr(config, "vision_start_token_id", None)
     if isinstance(start, int):
         tokens[:, first - 1] = start
-    tokens[:, first : first + count] = _image_token(config)
+    image_token = _image_token(config)
+    assert image_token is not None  # the caller asked `takes_image_tokens`
+    tokens[:, first : first + count] = image_token
     batch = {"input_ids": tokens, "labels": tokens.clone(), **_pixels(config, num_samples, side, grid)}
     is_image = torch.zeros_like(tokens)
     is_image[:, first : first + count] = 1

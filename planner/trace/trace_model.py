@@ -6,14 +6,13 @@ from typing import Literal
 
 from costmodels.strategy import Precision
 from costmodels.workload import Workload
-from planner.errors import TraceError
+from planner.errors import InputError, TraceError
 from planner.model_graph import ModelGraph, ModelSource
 from planner.trace.amounts import affine
 from planner.trace.explain_failure import explained
 from planner.trace.fake_model import FakeModel, fake_model
-from planner.trace.record_step import record_step
+from planner.trace.fallback import Way, trace_by_way
 from planner.trace.time_limit import time_limit
-from planner.trace.trace_step import trace_step
 from runtime.load_model import known_sequence_length
 from runtime.without_noise import without_noise
 
@@ -29,7 +28,9 @@ def trace(
     *,
     precision: Precision,
     device: Literal["cuda", "cpu"],
+    autocast: Literal["bf16", "fp16"] | None = None,
     sequence_length: int | None = None,
+    way: Way = "auto",
     time_limit_s: float = TIME_LIMIT_S,
 ) -> ModelGraph:
     """Returns what one training step of the model does, found by running it on tensors without memory.
@@ -38,15 +39,21 @@ def trace(
         source: The model.
         precision: Type of the weights and of the activations.
         device: Whose kernels to follow in what they save for backward.
+        autocast: The type of the products where fp32 weights run under `torch.autocast`.
         sequence_length: Tokens per sample; None leaves the model's default.
+        way: How to trace it; `auto` takes the first way that comes through.
         time_limit_s: Seconds after which a model that does not come to an end is given up.
 
     Raises:
-        InputError: The source or its arguments are wrong.
+        InputError: The source or its arguments are wrong, or autocast is asked for over weights that are not fp32.
         TraceError: The model cannot be built or run; the text names the module and what to try.
     """
+    if autocast is not None and precision != "fp32":
+        raise InputError(
+            f"autocast runs weights of fp32 in {autocast}, and the weights are {precision}: give one of both"
+        )
     with explained(source, time_limit_s), time_limit(time_limit_s), without_noise():
-        return _Tracer(source, precision, device, sequence_length).graph()
+        return _Tracer(source, precision, device, autocast, sequence_length, way).graph()
 
 
 class _Tracer:
@@ -55,22 +62,21 @@ class _Tracer:
         source: ModelSource,
         precision: Precision,
         device: Literal["cuda", "cpu"],
+        autocast: Literal["bf16", "fp16"] | None,
         sequence_length: int | None,
+        way: Way,
     ) -> None:
-        self._source, self._precision = source, precision
-        self._device, self._sequence_length = device, sequence_length
+        self._source, self._precision, self._autocast = source, precision, autocast
+        self._device, self._sequence_length, self._way = device, sequence_length, way
 
     def graph(self) -> ModelGraph:
-        model = self._model(MICRO_BATCH_SIZE)
-        if not model.facts.parameters:
-            raise TraceError(f"{self._source.spec}: the model has no parameters, so there is nothing to train or shard")
-        larger = self._model(MICRO_BATCH_SIZE + 1)
+        traced = trace_by_way(self._way, self._models, self._device, self._autocast, MICRO_BATCH_SIZE)
+        model, larger, step = traced.small, traced.large, traced.step
         if model.input_bytes == larger.input_bytes:
             raise TraceError(
                 f"{self._source.spec}: the batch is {model.input_bytes} bytes for {MICRO_BATCH_SIZE} samples and for "
                 f"{MICRO_BATCH_SIZE + 1}. Give its tensors micro_batch_size samples along their first axis."
             )
-        step = trace_step(model, larger, lambda each: record_step(each, self._device), MICRO_BATCH_SIZE)
         workload = Workload(
             parameters=model.facts.parameters,
             blocks=step.layout.blocks,
@@ -86,10 +92,19 @@ class _Tracer:
             precision=self._precision,
             device=self._device,
             sequence_length=self._known_sequence_length(),
-            traced_by="fake",
+            autocast=self._autocast,
+            traced_by=traced.traced_by,
+            lost=traced.lost,
             warnings=(*step.recording.warnings, *model.shadow.assumed, *step.notes),
             workload=workload,
         )
+
+    def _models(self) -> tuple[FakeModel, FakeModel]:
+        """Returns the model with the batches of both traces."""
+        model = self._model(MICRO_BATCH_SIZE)
+        if not model.facts.parameters:
+            raise TraceError(f"{self._source.spec}: the model has no parameters, so there is nothing to train or shard")
+        return model, self._model(MICRO_BATCH_SIZE + 1)
 
     def _model(self, micro_batch_size: int) -> FakeModel:
         return fake_model(self._source, micro_batch_size, self._precision, self._sequence_length, self._device)

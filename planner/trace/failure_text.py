@@ -1,0 +1,49 @@
+"""What an error of the model's own code says, and where it was raised, in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from pathlib import Path
+
+import torch
+
+import runtime
+from planner.trace.shadow import ForeignDeviceError
+
+_MOST_CHARACTERS = 400
+"""Of a message; some print whole tensors."""
+_FOREIGN = (
+    *(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__, runtime.__file__)),
+    contextlib.__file__,
+    "<",
+)
+"""Beginnings of the names of files that are torch's or ours, or no files."""
+
+
+def reason_and_place(error: BaseException) -> str:
+    """Returns what an error says and where, as `reason (file:line)`."""
+    return f"{reason(error)}{place(error)}"
+
+
+def reason(error: BaseException) -> str:
+    """Returns the kind of an error and the first sentence of its message."""
+    if isinstance(error, ForeignDeviceError):
+        return f"it asks for the device '{error}'"
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [""]
+    # A line that ends in a colon announces the reason and does not say it.
+    text = " ".join([lines[0], *(lines[1:2] if lines[0].endswith(":") else [])]).rstrip(".")
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]} ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def place(error: BaseException) -> str:
+    """Returns the innermost line that is neither torch's nor ours, as ` (file:line)`; "" when there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}:{error.lineno})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_FOREIGN):
+            return f" ({frame.filename}:{frame.lineno})"
+    return ""
