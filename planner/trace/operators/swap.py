@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -20,19 +22,26 @@ def swapped(packages: dict[str, tuple[Entry, ...]]) -> Iterator[None]:
     its instances already, and runs its entry's `forward`.
     """
     found = {entry: _found(entry) for members in packages.values() for entry in members}
-    functions = {
-        id(real): entry.value for entry, real in found.items() if callable(real) and not isinstance(real, type)
-    }
+    classes = {real: entry.value for entry, real in found.items() if isinstance(real, type)}
+    functions = {real: entry.value for entry, real in found.items() if callable(real) and not isinstance(real, type)}
+    bound = list(_bound(functions))
     with ExitStack() as stack:
-        for entry, real in found.items():
-            if isinstance(real, type) and hasattr(entry.value, "forward"):
-                stack.enter_context(patch.object(real, "forward", entry.value.forward))
-        for module in list(sys.modules.values()) if functions else ():
-            names = getattr(module, "__dict__", {})
-            bound = {name: functions[id(value)] for name, value in list(names.items()) if id(value) in functions}
-            if bound:
-                stack.enter_context(patch.dict(names, bound))
+        for real, value in classes.items():
+            if hasattr(value, "forward"):
+                stack.enter_context(patch.object(real, "forward", value.forward))
+        for names, name, real in bound:
+            names[name] = functions[real]
+            stack.callback(names.__setitem__, name, real)
         yield
+
+
+def _bound(functions: dict[Any, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Yields where a module has bound one of the functions; a user's file need not be in `sys.modules`."""
+    for names in gc.get_referrers(*functions) if functions else ():
+        if isinstance(names, dict) and "__builtins__" in names:
+            for name, value in list(names.items()):
+                if isinstance(value, FunctionType) and value in functions:
+                    yield names, name, value
 
 
 def _found(entry: Entry) -> Any:

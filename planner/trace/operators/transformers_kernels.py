@@ -21,7 +21,9 @@ from unittest.mock import patch
 from planner.trace.operators.entry import Entry
 from planner.trace.operators.linear_attention import rwkv_linear_attention
 
-_CLOSURE = frozenset({"applicable_params", "func_name", "implementation", "is_new_implementation", "package"})
+_CLOSURE = frozenset(
+    {"applicable_params", "func_name", "implementation", "is_new_implementation", "package", "torch_function"}
+)
 _FLASH_STATE = (
     "_loaded_implementation",
     "_flash_fn",
@@ -56,23 +58,27 @@ def transformers_kernels(packages: dict[str, tuple[Entry, ...]], missing: Callab
 @contextmanager
 def _wrappers(packages: dict[str, tuple[Entry, ...]], missing: Callable[[str], None]) -> Iterator[None]:
     values = {(entry.package, entry.name): entry.value for members in packages.values() for entry in members}
-    before: list[tuple[Any, Any]] = []
+    before: list[tuple[dict[str, Any], Any]] = []
     for cells in _closures():
         package, name = cells["package"].cell_contents, cells["func_name"].cell_contents
-        value = values.get((package, name)) or _noting(cells["implementation"].cell_contents, name, package, missing)
-        new = {
-            "implementation": value,
-            "applicable_params": tuple(inspect.signature(value).parameters),
-            "is_new_implementation": (package, name) in values,
-        }
-        before += [(cells[key], cells[key].cell_contents) for key in new]
-        for key, content in new.items():
-            cells[key].cell_contents = content
+        own = cells["implementation"].cell_contents
+        before.append((cells, own))
+        _implement(cells, values.get((package, name)) or _noting(own, name, package, missing))
     try:
         yield
     finally:
-        for cell, content in before:
-            cell.cell_contents = content
+        for cells, own in before:
+            _implement(cells, own)
+        # A model's file that was imported in between has taken the stand-ins for the packages.
+        for cells in _closures():
+            if any(cells["implementation"].cell_contents is value for value in values.values()):
+                _implement(cells, cells["torch_function"].cell_contents)
+
+
+def _implement(cells: dict[str, Any], implementation: Any) -> None:
+    cells["implementation"].cell_contents = implementation
+    cells["applicable_params"].cell_contents = tuple(inspect.signature(implementation).parameters)
+    cells["is_new_implementation"].cell_contents = implementation is not cells["torch_function"].cell_contents
 
 
 def _closures() -> Iterator[dict[str, Any]]:
