@@ -54,9 +54,13 @@ def join_recomputed(
     """
     _check_same([(s.block, s.phase) for s in small], [(s.block, s.phase) for s in large])
     found: dict[int, dict[str, list[Timeline]]] = {index: {} for index in sorted(recomputed)}
-    for one, other in zip(small, large, strict=True):
+    held = _held_longer(segments, small, large, recomputed, micro_batch_size)
+    for position, (one, other) in enumerate(zip(small, large, strict=True)):
         if one.block in recomputed:
             joined = _timeline(one.changes, other.changes, micro_batch_size)
+            if position in held:
+                kept = Event(held[position].constant, held[position].per_sample)
+                joined = Timeline((*joined.events, kept) if one.phase == "forward" else (kept, *joined.events))
             found[one.block].setdefault(one.phase, []).append(joined)
     counts = {index: Counter(s.phase for s in segments if s.block == index) for index in found}
     able = {index: parts for index, parts in found.items() if _is_recomputed(parts, counts[index])}
@@ -64,6 +68,38 @@ def join_recomputed(
         tuple(replace(s, recomputed=_take(able[s.block], s.phase)) if s.block in able else s for s in segments),
         tuple(index for index in found if index not in able),
     )
+
+
+def _held_longer(
+    segments: tuple[Segment, ...],
+    small: Sequence[MeasuredSegment],
+    large: Sequence[MeasuredSegment],
+    recomputed: frozenset[int],
+    micro_batch_size: int,
+) -> dict[int, Amount]:
+    """Returns by the position of a recomputed stretch what the others free less or more than without recomputation.
+
+    What all layers read (masks, positions) dies after the last of them, unless they hold it to run again. Such bytes
+    stay with the last stretch of forward before the place where they died, and the first of backward after it.
+    """
+    others = [segment for segment in segments if segment.block not in recomputed]
+    places = [at for at, one in enumerate(small) if one.block not in recomputed]
+    if [(s.block, s.phase) for s in others] != [(small[at].block, small[at].phase) for at in places]:
+        raise MismatchError
+    held: dict[int, Amount] = {}
+    for segment, at in zip(others, places, strict=True):
+        now = affine(_net_bytes(small[at]), _net_bytes(large[at]), micro_batch_size)
+        more = Amount(now.constant - segment.net_bytes.constant, now.per_sample - segment.net_bytes.per_sample)
+        step = -1 if segment.phase == "forward" else 1
+        stop = -1 if segment.phase == "forward" else len(small)
+        near = next((place for place in range(at, stop, step) if small[place].block in recomputed), None)
+        if more != Amount() and near is not None:
+            held[near] = held.get(near, Amount()) + more
+    return held
+
+
+def _net_bytes(segment: MeasuredSegment) -> int:
+    return sum(change.delta_bytes for change in segment.changes if not change.is_gradient)
 
 
 def _is_recomputed(parts: dict[str, list[Timeline]], counts: Counter[Phase]) -> bool:

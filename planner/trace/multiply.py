@@ -1,23 +1,24 @@
-"""Puts the layers that a shorter model left out back: each is a copy of one in the middle that is equal to it.
+"""Puts the layers that a shorter model left out back: each is a copy of one that is equal to it.
 
-Everything of a layer in the middle is that of its equals but its names, so that the whole is exact in all sums. Only
-where a trace of all layers would show that they are not equal after all does it differ: what a forward makes of the
-layer's own number.
+Everything of a layer is that of its equals but its names, so that the whole is exact. Only where a trace of all layers
+would show that they are not equal after all does it differ: what a forward makes of the layer's own number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import NamedTuple
 
 from costmodels.workload import Block, ModuleCall, Segment
 from planner.trace.amounts import MismatchError
-from planner.trace.layout import BlockLayout, Repetition
+from planner.trace.expand import Origin, expand
+from planner.trace.layout import BlockLayout
 from planner.trace.recording import ModelFacts
+from planner.trace.segments import MeasuredSegment
 from planner.trace.signature import ancestors
 from planner.trace.truncate import Shortening
+
+_MEASURES = ("phase", "work", "io_bytes", "product_io_bytes", "num_operators", "changes")
 
 
 def multiply(
@@ -34,176 +35,121 @@ def multiply(
     Raises:
         MismatchError: Its layers do not run one after the other, or layers of one kind are not equal.
     """
-    copies = _Copies(facts, layout, shortening)
-    whole = copies.layout()
-    placed = [_Placed(layout.blocks[segment.block].name, segment) for segment in segments]
-    phases = [[one for one in placed if one.segment.phase == phase] for phase in ("forward", "backward")]
-    for repetition in shortening.repetitions:
-        for number, members in enumerate((repetition.members, repetition.members[::-1])):
-            phases[number] = _with_copies(phases[number], members, copies, shortening)
+    names = _Names(facts)
+    whole = _whole_layout(facts, layout, shortening, names)
     number_of = {block.name: index for index, block in enumerate(whole.blocks)}
-    return whole, tuple(replace(one.segment, block=number_of[one.block]) for phase in phases for one in phase)
+    origins = expand([(layout.blocks[s.block].name, s.phase) for s in segments], shortening)
+    return whole, tuple(
+        replace(names.copied(segments[origin.segment], origin), block=number_of[origin.block]) for origin in origins
+    )
 
 
 def multiply_pairs(
-    facts: ModelFacts, layout: BlockLayout, shortening: Shortening, pairs: Sequence[tuple[int, int]]
+    facts: ModelFacts, shortening: Shortening, pairs: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of parameters with those that the copies have in their place, as their templates do."""
-    copies = _Copies(facts, layout, shortening)
-    found = []
-    for weight, bias in pairs:
-        found.append((weight, bias))
-        for member, template in copies.template.items():
-            if facts.parameters[weight].name.startswith(f"{template}."):
-                first, second = copies.renamed_parameters((weight, bias), member)
-                found.append((first, second))
+    """Returns pairs of parameters of the shorter model with those that stand in their place in other layers."""
+    names = _Names(facts)
+    layers = frozenset(member for one in shortening.lists for member in one.members)
+    of_layer: dict[str, list[tuple[int, int]]] = {}
+    for pair in pairs:
+        layer = next((up for up in ancestors(facts.parameters[pair[0]].name) if up in layers), "")
+        of_layer.setdefault(layer, []).append(pair)
+    found = of_layer.get("", [])
+    for one in shortening.lists:
+        for number, member in enumerate(one.members):
+            template = one.members[one.counterpart(number)]
+            for weight, bias in of_layer.get(template, ()):
+                copied = names.parameters((weight, bias), template, member)
+                found.append((copied[0], copied[1]))
     return tuple(found)
 
 
-class _Placed(NamedTuple):
-    """A segment of a block that is known by its name, while blocks are still being added."""
+def transfer(
+    full: Sequence[MeasuredSegment],
+    measured: Sequence[MeasuredSegment],
+    joined: Sequence[Segment],
+    layout: BlockLayout,
+    shortening: Shortening,
+) -> tuple[Segment, ...]:
+    """Returns the segments of a trace of all layers, with the amounts of their counterparts in the shorter model.
 
-    block: str
-    segment: Segment
+    Args:
+        full: Of all layers, at one micro-batch size.
+        measured: Of the shorter model at the same size.
+        joined: The same as `measured`, joined with those of another size.
+        layout: Of the full model.
+        shortening: What the shorter model has.
 
-
-def _with_copies(
-    placed: list[_Placed], members: Sequence[str], copies: _Copies, shortening: Shortening
-) -> list[_Placed]:
-    """Returns one phase with the copies in it; `members` are all layers of a list in their order of execution."""
-    runs = {member: _run(placed, member) for member in members if member in shortening.kept}
-    order = [member for member in members if runs.get(member)]
-    if not order:
-        return placed
-    if any(runs[one].stop > runs[other].start for one, other in pairwise(order)):
+    Raises:
+        MismatchError: A segment has no counterpart in the shorter model, or is not equal to it.
+    """
+    origins = expand([(layout.blocks[s.block].name, s.phase) for s in measured], shortening)
+    if [origin.block for origin in origins] != [layout.blocks[segment.block].name for segment in full]:
         raise MismatchError
-    between = _between(placed, order, runs, shortening)
-    found = placed[: runs[order[0]].start]
-    before = None
-    for member in members:
-        run = runs[copies.template.get(member, member)]
-        if not run:
-            continue
-        if before is not None:
-            found += _gap(placed, before, member, runs, between, shortening)
-        stretch = placed[run.start : run.stop]
-        found += [copies.copy(one, member) for one in stretch] if member in copies.template else stretch
-        before = member
-    return found + placed[runs[order[-1]].stop :]
-
-
-def _run(placed: list[_Placed], member: str) -> range:
-    """Returns where the layer runs, with all that runs in between."""
-    mine = [position for position, one in enumerate(placed) if one.block == member]
-    return range(mine[0], mine[-1] + 1) if mine else range(0)
-
-
-_Gaps = dict[tuple[Hashable, Hashable], list[_Placed]]
-
-
-def _between(placed: list[_Placed], order: list[str], runs: dict[str, range], shortening: Shortening) -> _Gaps:
-    """Returns what runs between a layer of one kind and the next of another; rather what is between two middles."""
-    found: _Gaps = {}
-    layers = frozenset(shortening.positions)
-    for one, other in pairwise(order):
-        gap = placed[runs[one].stop : runs[other].start]
-        if any(piece.block in layers or piece.segment.gradients for piece in gap):
+    found = []
+    for origin, segment in zip(origins, full, strict=True):
+        one = measured[origin.segment]
+        if any(getattr(one, name) != getattr(segment, name) for name in _MEASURES):
             raise MismatchError
-        kinds = shortening.kinds[one], shortening.kinds[other]
-        if kinds not in found or shortening.positions[one] == shortening.positions[other] == "middle":
-            found[kinds] = gap
-    return found
+        counterpart = joined[origin.segment]
+        found.append(replace(counterpart, block=segment.block, calls=segment.calls, gradients=segment.gradients))
+    return tuple(found)
 
 
-def _gap(
-    placed: list[_Placed], one: str, other: str, runs: dict[str, range], between: _Gaps, shortening: Shortening
-) -> list[_Placed]:
-    """Returns what runs between two layers that follow one another."""
-    if one in shortening.kept and other in shortening.kept:
-        return placed[runs[one].stop : runs[other].start]
-    kinds = shortening.kinds[one], shortening.kinds[other]
-    if kinds not in between:
-        raise MismatchError
-    return between[kinds]
+class _Names:
+    """How names change from one layer to another that is equal to it."""
 
-
-class _Copies:
-    """Which layer each left out one is a copy of, and how names change with it."""
-
-    def __init__(self, facts: ModelFacts, layout: BlockLayout, shortening: Shortening) -> None:
-        self._facts, self._layout, self._shortening = facts, layout, shortening
+    def __init__(self, facts: ModelFacts) -> None:
+        self._parameters = facts.parameters
         self._index_of = {parameter.name: index for index, parameter in enumerate(facts.parameters)}
-        self.template = {
-            member: self._template(member, repetition)
-            for repetition in shortening.repetitions
-            for member in repetition.members
-            if member not in shortening.kept
-        }
 
-    def _template(self, member: str, repetition: Repetition) -> str:
-        """Returns the second layer in the middle of the member's kind; both there are must be equal."""
-        kinds, positions = self._shortening.kinds, self._shortening.positions
-        middles = [
-            other
-            for other in repetition.members
-            if other in self._shortening.kept and kinds[other] == kinds[member] and positions[other] == "middle"
-        ]
-        blocks = [self._layout.blocks[self._layout.block_of[name]] for name in middles]
-        if [block.name for block in blocks] != middles or len({block.block_class for block in blocks}) != 1:
-            raise MismatchError
-        return middles[-1]
-
-    def layout(self) -> BlockLayout:
-        """Returns the layout of all layers: each copy comes after the layer before it in its list."""
-        blocks: list[Block] = []
-        after = self._followers()
-        for block in self._layout.blocks:
-            kept = tuple(index for index in block.parameters if not self._is_copied(index))
-            blocks.append(replace(block, parameters=kept))
-            blocks += [self._copied_block(member) for member in after.get(block.name, ())]
-        number = {block.name: index for index, block in enumerate(blocks)}
-        block_of = {name: next(number[up] for up in ancestors(name) if up in number) for name in self._facts.modules}
-        return BlockLayout(tuple(blocks), block_of, self._layout.repetitions)
-
-    def _followers(self) -> dict[str, list[str]]:
-        """Returns the copies that follow each layer that was traced."""
-        found: dict[str, list[str]] = {}
-        for repetition in self._shortening.repetitions:
-            last = ""
-            for member in repetition.members:
-                if member in self.template:
-                    found.setdefault(last, []).append(member)
-                else:
-                    last = member
-        return found
-
-    def _is_copied(self, parameter: int) -> bool:
-        return any(up in self.template for up in ancestors(self._facts.parameters[parameter].name))
-
-    def _copied_block(self, member: str) -> Block:
-        template = self._layout.blocks[self._layout.block_of[self.template[member]]]
-        return replace(template, name=member, parameters=self.renamed_parameters(template.parameters, member))
-
-    def renamed_parameters(self, parameters: Sequence[int], member: str) -> tuple[int, ...]:
-        """Returns the parameters of the layer that stand where these do in the one that it is a copy of."""
-        names = [self.renamed(self._facts.parameters[index].name, member) for index in parameters]
+    def parameters(self, indices: Sequence[int], template: str, member: str) -> tuple[int, ...]:
+        """Returns the parameters of a layer that stand where these do in the other; those of neither stay."""
+        names = [_renamed(self._parameters[index].name, template, member) for index in indices]
         if any(name not in self._index_of for name in names):
             raise MismatchError
         return tuple(self._index_of[name] for name in names)
 
-    def renamed(self, name: str, member: str) -> str:
-        """Returns the name in a copy of what has this name in the layer that it is a copy of."""
-        template = self.template[member]
-        return member + name[len(template) :] if name == template or name.startswith(f"{template}.") else name
+    def copied(self, segment: Segment, origin: Origin) -> Segment:
+        """Returns a segment of one layer as the other has it."""
+        template, member = origin.template, origin.member
+        if template == member:
+            return segment
+        calls = tuple(self._copied_call(call, template, member) for call in segment.calls)
+        return replace(segment, calls=calls, gradients=self.parameters(segment.gradients, template, member))
 
-    def copy(self, placed: _Placed, member: str) -> _Placed:
-        """Returns a segment of the layer that this is a copy of as the copy has it."""
-        segment = placed.segment
-        calls = tuple(self._copied_call(call, member) for call in segment.calls)
-        gradients = self.renamed_parameters(segment.gradients, member)
-        return _Placed(self.renamed(placed.block, member), replace(segment, calls=calls, gradients=gradients))
+    def _copied_call(self, call: ModuleCall, template: str, member: str) -> ModuleCall:
+        parameters = self.parameters(call.parameters, template, member)
+        return replace(call, module=_renamed(call.module, template, member), parameters=parameters)
 
-    def _copied_call(self, call: ModuleCall, member: str) -> ModuleCall:
-        return replace(
-            call, module=self.renamed(call.module, member), parameters=self.renamed_parameters(call.parameters, member)
+
+def _renamed(name: str, template: str, member: str) -> str:
+    return member + name[len(template) :] if name == template or name.startswith(f"{template}.") else name
+
+
+def _whole_layout(facts: ModelFacts, layout: BlockLayout, shortening: Shortening, names: _Names) -> BlockLayout:
+    """Returns the layout of all layers; those that were left out come after the last one of their list that ran."""
+    dropped = frozenset(shortening.dropped)
+    of_name = {block.name: block for block in layout.blocks}
+    copies: dict[str, Block] = {}
+    after: dict[str, tuple[str, ...]] = {}
+    for one in shortening.lists:
+        after[one.kept[-1]] = one.members[one.num_kept :]
+        for number, member in enumerate(one.members):
+            template = of_name.get(one.members[one.counterpart(number)])
+            if template is None:
+                raise MismatchError
+            parameters = names.parameters(template.parameters, template.name, member)
+            copies[member] = replace(template, name=member, parameters=parameters)
+    blocks: list[Block] = []
+    for block in layout.blocks:
+        mine = tuple(
+            index
+            for index in block.parameters
+            if not any(up in dropped for up in ancestors(facts.parameters[index].name))
         )
+        blocks.append(copies.get(block.name, replace(block, parameters=mine)))
+        blocks += [copies[member] for member in after.get(block.name, ())]
+    number_of = {block.name: index for index, block in enumerate(blocks)}
+    block_of = {name: next(number_of[up] for up in ancestors(name) if up in number_of) for name in facts.modules}
+    return BlockLayout(tuple(blocks), block_of, layout.repetitions)

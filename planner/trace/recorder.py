@@ -73,6 +73,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sequence: list[int] = []
         self._sequence_call: list[int] = []
         self._last_call = 0
+        self._num_applied = 0
+        """How many functions of the model's own run again, one within the other."""
         self._nodes: dict[int, fx.Node] = {}
         self._warnings: list[str] = []
         self._trained: list[tuple[str, torch.Tensor]] = []
@@ -120,7 +122,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for module, parameters in plain.items():
             module._parameters = _Noting(parameters, self._note_access)
         try:
-            with self, patch.object(nn.functional, "linear", self._noting(nn.functional.linear)):
+            with self, self._noting_functions():
                 yield
         finally:
             for hook in hooks:
@@ -214,7 +216,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _place(self) -> tuple[NodePhase, int]:
         """Returns the phase and the module call that the operator which runs now belongs to."""
         in_backward = torch._C._current_graph_task_id() != -1
-        if in_backward and not torch.is_grad_enabled():
+        # In backward, a checkpoint runs its forward again: with gradients on, but for what turns them off there.
+        again = in_backward and (torch.is_grad_enabled() or len(self._stack) > 1 or self._num_applied > 0)
+        if in_backward and not again:
             self._last_call = self._call_of_derivative()
             return "backward", self._last_call
         # Between the modules that a checkpoint calls again, it is the derivative that asked for them that tells.
@@ -224,8 +228,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sequence.append(sequence)
             self._sequence_call.append(call)
         self._last_call = call
-        # Gradients enabled inside backward: a checkpoint runs its forward again.
-        return "recomputation" if in_backward else "forward", call
+        return "recomputation" if again else "forward", call
 
     def _call_of_derivative(self) -> int:
         """Returns the module call whose derivative autograd computes now; the last one where it does not say."""
@@ -283,6 +286,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         self._watches[index] = weakref.ref(storage, died)
         return index
+
+    @contextmanager
+    def _noting_functions(self) -> Iterator[None]:
+        apply = torch.autograd.Function.__dict__["apply"]
+        linear = nn.functional.linear
+        with (
+            patch.object(nn.functional, "linear", self._noting(linear)),
+            patch.object(torch.autograd.Function, "apply", classmethod(self._noting_again(apply.__func__))),
+        ):
+            yield
+
+    def _noting_again(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the model's own turns gradients off while it runs, in a checkpoint's second forward too."""
+
+        def applied(function: type, *arguments: Any, **keywords: Any) -> Any:
+            again = torch._C._current_graph_task_id() != -1 and (torch.is_grad_enabled() or self._num_applied > 0)
+            self._num_applied += again
+            try:
+                return apply(function, *arguments, **keywords)
+            finally:
+                self._num_applied -= again
+
+        return applied
 
     def _noting(self, linear: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def noted(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - torch's name

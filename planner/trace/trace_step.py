@@ -12,14 +12,13 @@ from planner.trace.amounts import MismatchError, join, join_recomputed
 from planner.trace.fake_model import FakeModel
 from planner.trace.find_blocks import find_blocks
 from planner.trace.layout import BlockLayout
-from planner.trace.multiply import multiply, multiply_pairs
+from planner.trace.multiply import multiply, multiply_pairs, transfer
 from planner.trace.outline import outline
 from planner.trace.recomputing import recomputing
 from planner.trace.record_step import StepError
 from planner.trace.recording import ModelFacts, Recording
 from planner.trace.segments import MeasuredSegment, measure_segments
 from planner.trace.signature import ancestors
-from planner.trace.transfer import transfer
 from planner.trace.truncate import Shortening, classes, shorten, truncated
 
 MAX_OPERATORS = 16_000
@@ -99,7 +98,7 @@ class _StepTracer:
         measured = measure_segments(few, layout, recording)
         segments = join(measured, self._measured(self._large, layout, shortening), self._size)
         layout, segments = self._with_recomputation(layout, segments, shortening)
-        linears = multiply_pairs(self._facts, layout, shortening, self._linears(recording))
+        linears = multiply_pairs(self._facts, shortening, self._linears(recording))
         layout, segments = multiply(self._facts, layout, segments, shortening)
         return TracedStep(layout, segments, linears, recording, tuple(self._notes))
 
@@ -184,14 +183,15 @@ def _not_recomputable(
 
 def _num_operators(recording: Recording, shortening: Shortening) -> int:
     """Returns how many operators a step of all layers runs, by those of the layers that ran."""
+    kept = frozenset(member for one in shortening.lists for member in one.kept)
     per_layer: Counter[str] = Counter()
     total = 0
     for node in recording.graph.nodes:
         if node.op == "call_function" and "part_of" not in node.meta:
             total += 1
-            per_layer.update(up for up in ancestors(node.meta["fqn"]) if up in shortening.kept)
-    of_kind = {shortening.kinds[member]: per_layer[member] for member in shortening.kept}
-    return total + sum(of_kind[shortening.kinds[member]] for member in shortening.dropped)
+            per_layer.update(up for up in ancestors(node.meta["fqn"]) if up in kept)
+    left_out = ((one, number) for one in shortening.lists for number in range(one.num_kept, len(one.members)))
+    return total + sum(per_layer[one.members[one.counterpart(number)]] for one, number in left_out)
 
 
 def _without(facts: ModelFacts, shortening: Shortening) -> ModelFacts:

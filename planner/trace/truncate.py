@@ -10,40 +10,75 @@ from torch import nn
 
 from planner.trace.layout import BlockLayout, Repetition
 
-NUM_MIDDLES = 2
-"""Two layers that are neither first nor last show also what happens between two such."""
+
+@dataclass(frozen=True, slots=True)
+class ShortList:
+    """A list of layers of which only the first `num_kept` run: a model may know its layers by their numbers.
+
+    After a head, their kinds repeat with a period. The last period of the shorter list stands for the last one of the
+    whole list, and the one before it for all in the middle.
+    """
+
+    owner: str
+    members: tuple[str, ...]
+    head: int
+    """Layers at the beginning that stand for themselves: what does not repeat, and the first period."""
+    period: int
+    num_kept: int
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The layers that run."""
+        return self.members[: self.num_kept]
+
+    def counterpart(self, number: int) -> int:
+        """Returns the number of the layer of the shorter list that stands for this one of the whole list."""
+        if number < self.head or self.num_kept == len(self.members):
+            return number
+        left = len(self.members) - number
+        if left <= self.period:
+            return self.num_kept - left
+        middle = self.num_kept - 2 * self.period
+        return middle + (number - middle) % self.period
 
 
 @dataclass(frozen=True, slots=True)
 class Shortening:
-    """Of each list, the layers that remain: of each kind the first, two in the middle, and the last."""
+    """What remains of the lists of a model."""
 
-    repetitions: tuple[Repetition, ...]
-    kinds: Mapping[str, Hashable]
-    """Of each layer, what it has in common with its equals."""
-    positions: Mapping[str, str]
-    """Of each layer, "first", "middle" or "last" among its equals in the list."""
-    kept: frozenset[str]
+    lists: tuple[ShortList, ...]
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The layers that are left out, in the order of their lists."""
-        return tuple(member for one in self.repetitions for member in one.members if member not in self.kept)
+        """The layers that do not run."""
+        return tuple(member for one in self.lists for member in one.members[one.num_kept :])
 
 
 def shorten(repetitions: Sequence[Repetition], kinds: Mapping[str, Hashable]) -> Shortening:
     """Returns what remains of the lists among `repetitions`; their layers are equal where `kinds` has equal values."""
-    lists = tuple(repetition for repetition in repetitions if repetition.is_list)
-    positions: dict[str, str] = {}
-    kept: set[str] = set()
-    for repetition in lists:
-        by_kind: dict[Hashable, list[str]] = {}
-        for member in repetition.members:
-            by_kind.setdefault(kinds[member], []).append(member)
-        for members in by_kind.values():
-            positions |= dict.fromkeys(members, "middle") | {members[-1]: "last"} | {members[0]: "first"}
-            kept |= {members[0], *members[1 : 1 + NUM_MIDDLES], members[-1]}
-    return Shortening(lists, dict(kinds), positions, frozenset(kept))
+    lists = [repetition for repetition in repetitions if repetition.is_list]
+    return Shortening(tuple(_short_list(one, [kinds[member] for member in one.members]) for one in lists))
+
+
+def _short_list(repetition: Repetition, kinds: Sequence[Hashable]) -> ShortList:
+    """Finds the prefix and the period with which the fewest layers run."""
+    total = len(kinds)
+    best = ShortList(repetition.owner, repetition.members, total, 1, total)
+    for period in range(1, total // 3 + 1):
+        prefix = _irregular(kinds, period)
+        # A first period, one in the middle, or two layers, which show what is between two such, and a last one.
+        least = prefix + 2 * period + max(period, 2)
+        num_kept = least + (total - least) % period
+        if num_kept < best.num_kept:
+            best = ShortList(repetition.owner, repetition.members, prefix + period, period, num_kept)
+    return best
+
+
+def _irregular(kinds: Sequence[Hashable], period: int) -> int:
+    """Returns how many come before all that follows repeats with the period."""
+    return next(
+        (number + 1 for number in range(len(kinds) - period - 1, -1, -1) if kinds[number] != kinds[number + period]), 0
+    )
 
 
 def classes(layout: BlockLayout) -> dict[str, Hashable]:
@@ -56,16 +91,12 @@ def classes(layout: BlockLayout) -> dict[str, Hashable]:
 def truncated(module: nn.Module, shortening: Shortening) -> Iterator[None]:
     """While open, each list holds only the layers that remain."""
     before: list[tuple[nn.Module, dict[str, nn.Module | None]]] = []
-    for repetition in shortening.repetitions:
-        owner = module.get_submodule(repetition.owner)
+    for one in shortening.lists:
+        owner = module.get_submodule(one.owner)
         before.append((owner, owner._modules))
-        prefix = f"{repetition.owner}." if repetition.owner else ""
-        members = frozenset(repetition.members)
-        remaining = [
-            child
-            for name, child in owner._modules.items()
-            if prefix + name in shortening.kept or prefix + name not in members
-        ]
+        prefix = f"{one.owner}." if one.owner else ""
+        gone = frozenset(one.members[one.num_kept :])
+        remaining = [child for name, child in owner._modules.items() if prefix + name not in gone]
         owner._modules = {str(index): child for index, child in enumerate(remaining)}
     try:
         yield
