@@ -5,36 +5,42 @@ Heavy libraries are imported inside the commands that need them, so that `--help
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 import sys
-import tempfile
-import traceback
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hw_profiles.errors import ProfileError
 from hw_profiles.load import LOCAL_NAME, load, shipped_names, user_profile_path
 from planner.emit.emit import check_replaceable, emit, plan_json
-from planner.errors import InputError, RunError, ShardplanError
-from planner.read.options import Counts, Degrees, Folder, Force, Json, Nodes, Out, Verbose, parse_counts, parse_degrees
+from planner.emit.write_whole import write_whole
+from planner.errors import InputError, RunError, TraceError
+from planner.read.options import (
+    Autocast,
+    Counts,
+    Degrees,
+    Folder,
+    Force,
+    Json,
+    Nodes,
+    Out,
+    TimeLimit,
+    Verbose,
+    Way,
+    parse_counts,
+    parse_degrees,
+)
 from planner.read.planned_folder import planned_from, read_folder
+from planner.read.question import TIME_LIMIT_S, question, traced, verified
 from planner.read.request import Request, takes_request
-from planner.report.failure import failure_document, failure_text
+from planner.report.answering import answer_to, make_writable
 from planner.report.screen import Screen, json_text
 
 if TYPE_CHECKING:
-    from costmodels.strategy import Precision
     from hw_profiles.schema import HardwareProfile
-    from planner.job import Job
     from planner.model_graph import ModelGraph
     from planner.plan import Plan
-
-INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended. Source: POSIX shells, 128 + SIGINT."""
 
 app = typer.Typer(
     name="shardplan",
@@ -62,7 +68,7 @@ def plan(
     from planner.pipeline import plan as choose
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
-    graph, job = _question(request, profile, screen)
+    graph, job = question(request, profile, screen)
     with screen.status("choosing the fastest strategy that fits"):
         chosen = choose(graph, profile, job)
     _deliver(chosen, graph, profile, screen, out, force, verbose)
@@ -95,7 +101,7 @@ def estimate(
     from planner.pipeline import estimate as evaluate
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
-    graph, job = _question(request, profile, screen)
+    graph, job = question(request, profile, screen)
     with screen.status("estimating"):
         answer = evaluate(graph, profile, job, degrees, secondary_degree=secondary_degree, ds_config=ds_config)
     _deliver(answer, graph, profile, screen, out, force, verbose)
@@ -116,7 +122,7 @@ def sweep(
 
     profile = load(request.hardware, max(nodes), request.ranks_per_node)
     sizes = [count * profile.ranks_per_node for count in nodes]
-    graph, job = _question(request, profile, screen, sizes)
+    graph, job = question(request, profile, screen, sizes)
     with screen.status(f"planning for {len(sizes)} sizes"):
         answers = plan_each(graph, profile, job, sizes)
     if as_json:
@@ -131,9 +137,24 @@ def sweep(
 def trace(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="As for `plan`.")],
     sequence_length: Annotated[int | None, typer.Option(min=1, metavar="S", help="Tokens per sample.")] = None,
-    precision: Annotated[Literal["bf16", "fp16", "fp32"], typer.Option(help="What the model computes in.")] = "bf16",
-    device: Annotated[Literal["cuda", "cpu"], typer.Option(help="Whose kernels decide what is saved.")] = "cuda",
+    precision: Annotated[
+        Literal["bf16", "fp16", "fp32"] | None,
+        typer.Option(help="Type of the weights; default: bf16, or fp32 with --autocast.", show_default=False),
+    ] = None,
+    autocast: Autocast = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="PROFILE", help="Follow the kernels of this machine's kind of device.")
+    ] = None,
+    device: Annotated[
+        Literal["cuda", "cpu"] | None,
+        typer.Option(help="Whose kernels decide what is saved; default: the machine's, or cuda.", show_default=False),
+    ] = None,
     model_arg: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for `plan`.")] = None,
+    way: Way = "auto",
+    time_limit: TimeLimit = TIME_LIMIT_S,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run a real step on this CPU too, and say how far the trace is from it.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the ModelGraph here.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -142,14 +163,35 @@ def trace(
     from planner.report.graph import graph_page
 
     screen = Screen(as_json)
-    graph = _trace(model, model_arg or [], precision, device, sequence_length, screen)
+    weights = precision or ("fp32" if autocast else "bf16")
+    if verify:
+        if hardware or device or out or way != "auto":
+            raise InputError(
+                "--verify runs a real step on this CPU: leave --hardware, --device, --trace and --out out; trace again "
+                "without --verify to plan from it"
+            )
+        _verify(model, model_arg or [], weights, autocast, sequence_length, screen)
+        return
+    started = time.perf_counter()
+    graph = traced(
+        model,
+        model_arg or [],
+        precision=weights,
+        device=device or (load(hardware).device.kind if hardware else "cuda"),
+        screen=screen,
+        autocast=autocast,
+        sequence_length=sequence_length,
+        way=way,
+        time_limit_s=time_limit,
+    )
+    seconds = time.perf_counter() - started
     document = json_text(graph_document(graph))
     if out is not None:
-        _write(out, document)
+        write_whole(out, document)
     if as_json:
         screen.document(document)
     else:
-        screen.page(graph_page(graph))
+        screen.page(graph_page(graph, seconds))
         if out is not None:
             screen.page(f"\nWritten to {out}; it serves as MODEL.")
 
@@ -261,39 +303,28 @@ def machines(as_json: Json = False) -> None:
         screen.page(machines_table(profiles))
 
 
-def _question(
-    request: Request, profile: HardwareProfile, screen: Screen, world_sizes: list[int] | None = None
-) -> tuple[ModelGraph, Job]:
-    """The traced model and the job of a request: a saved trace, or a new one for the machine's kind of device."""
-    from planner.choose.batches import check_batches
-    from planner.read.saved_graph import read_graph
-
-    job = request.job(request.precision or "bf16", request.sequence_length)
-    # A batch that cannot be should not wait for the trace.
-    check_batches(job, world_sizes or [profile.world_size], profile.device.kind)
-    graph = read_graph(request.model)
-    if graph is None:
-        arguments, device = request.model_arg or [], profile.device.kind
-        graph = _trace(request.model, arguments, job.precision, device, job.sequence_length, screen)
-    elif request.model_arg:
-        raise InputError(f"{request.model} is a saved trace, which --model-arg cannot change; trace the model again")
-    return graph, request.job(request.precision or graph.precision, request.sequence_length or graph.sequence_length)
-
-
-def _trace(
-    spec: str,
+def _verify(
+    model: str,
     arguments: list[str],
-    precision: Precision,
-    device: Literal["cuda", "cpu"],
+    precision: Literal["bf16", "fp16", "fp32"],
+    autocast: Literal["bf16", "fp16"] | None,
     sequence_length: int | None,
     screen: Screen,
-) -> ModelGraph:
-    from planner.read.source import read_source
-    from planner.trace import trace as trace_model
+) -> None:
+    """Prints the trace beside real steps, without and with recomputation; exits with 4 where it is not as promised."""
+    found = verified(
+        model, arguments, precision=precision, autocast=autocast, sequence_length=sequence_length, screen=screen
+    )
+    holds = all(each.holds for each in found)
+    if screen.as_json:
+        screen.document(json_text({"holds": holds, "steps": [each.model_dump(mode="json") for each in found]}))
+    else:
+        from planner.report.verification import verification_page
 
-    with screen.status(f"tracing {spec}"), screen.others_aside():
-        source = read_source(spec, tuple(arguments))
-        return trace_model(source, precision=precision, device=device, sequence_length=sequence_length)
+        for each in found:
+            screen.page(verification_page(each))
+    if not holds:
+        raise typer.Exit(TraceError.exit_code)
 
 
 def _one_strategy(degrees: Degrees | None, secondary_degree: int | None, ds_config: Path | None) -> None:
@@ -324,80 +355,12 @@ def _deliver(
     screen.page(written_to(answer, out))
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
-
-
 def main() -> None:
     """Runs the command line and exits with the contract's code."""
-    _make_writable(is_json="--json" in sys.argv)
+    make_writable(is_json="--json" in sys.argv)
     sys.exit(answer(sys.argv[1:]))
-
-
-def _make_writable(*, is_json: bool) -> None:
-    """Makes the output take every character: JSON is UTF-8 whatever the locale, text replaces what a locale has not."""
-    for stream, encoding in ((sys.stdout, "utf-8" if is_json else None), (sys.stderr, None)):
-        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
-            stream.reconfigure(encoding=encoding, errors="replace")
 
 
 def answer(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; an error becomes a text, never a traceback."""
-    try:
-        return _answer(arguments)
-    except BrokenPipeError:
-        _silence_output()  # Whoever read the output has closed it: nobody is left to tell.
-        return 1
-    except OSError as error:
-        _silence_output()
-        what = error.filename or "standard output"
-        Screen(as_json=False).note(failure_text(f"{what} cannot be written: {error.strerror}"))
-        return InputError.exit_code
-
-
-def _silence_output() -> None:
-    """Sends what is left to nowhere: Python would try again while it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _answer(arguments: list[str]) -> int:
-    try:
-        returned = app(arguments, prog_name="shardplan", standalone_mode=False)
-    except typer.TyperException as error:
-        message = error.format_message().replace("Value error, ", "")
-        # Without a command the help is the answer, printed already.
-        return _fail(arguments, error, error.exit_code, message) if message else error.exit_code
-    except ShardplanError as error:
-        return _fail(arguments, error, error.exit_code, str(error))
-    except ProfileError as error:
-        return _fail(arguments, error, InputError.exit_code, str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
-            raise
-        return _fail(arguments, error, 1, _bug_text(error))
-    return returned if isinstance(returned, int) else 0
-
-
-def _fail(arguments: list[str], error: Exception, exit_code: int, message: str) -> int:
-    screen = Screen(as_json="--json" in arguments)
-    screen.note(failure_text(message))
-    if screen.as_json:
-        screen.document(json_text(failure_document(error, exit_code, message)))
-    if os.environ.get("SHARDPLAN_DEBUG") == "1":
-        traceback.print_exception(error)
-    return exit_code
-
-
-def _bug_text(error: Exception) -> str:
-    with tempfile.NamedTemporaryFile("w", prefix="shardplan-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        traceback.print_exception(error, file=file)
-    return (
-        f"this is a bug in shardplan: {type(error).__name__}: {error}\n"
-        f"The details are in {file.name}; SHARDPLAN_DEBUG=1 shows them here. Please report them."
-    )
+    return answer_to(app, arguments)

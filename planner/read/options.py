@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -86,3 +86,14 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is at --out."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every alternative, and the traffic.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What `plan --out DIR` or `estimate --out DIR` wrote.")]
+Autocast = Annotated[
+    Literal["bf16", "fp16"] | None,
+    typer.Option(help="Weights of fp32, and the step under torch.autocast in this type.", show_default=False),
+]
+Way = Annotated[
+    Literal["auto", "fake", "make_fx", "static"],
+    typer.Option("--trace", help="How: exactly, on fake tensors; as one joint graph; from the layers alone."),
+]
+TimeLimit = Annotated[
+    float, typer.Option(min=1.0, metavar="S", help="Seconds after which a model that does not end is given up.")
+]

@@ -51,6 +51,13 @@ class Request:
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An argument of the model's callable; repeat it.", rich_help_panel=_JOB),
     ] = None
+    trace: Annotated[
+        Literal["auto", "fake", "make_fx", "static"],
+        typer.Option(
+            help="How the model is traced: exactly, on fake tensors; as one joint graph; from the layers alone.",
+            rich_help_panel=_JOB,
+        ),
+    ] = "auto"
     micro_batch_size: Annotated[
         int | None,
         typer.Option(min=1, metavar="b", help="Samples per rank at once; default: chosen.", rich_help_panel=_CHOICE),
