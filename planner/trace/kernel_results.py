@@ -119,14 +119,32 @@ def _bags(call: dict[str, Any], result: Any) -> Any:
 
 def _normalized(call: dict[str, Any], result: Any) -> Any:
     """Source: torch 2.13, aten/src/ATen/native/Normalization.cpp, batch_norm_cpu."""
-    first, *rest = result
-    return (_in_format(first, _suggested(call["input"])), *rest)
+    first, *statistics = _statistics_of_weight(call, result)
+    return (_in_format(first, _suggested(call["input"])), *statistics)
+
+
+def _statistics_of_weight(call: dict[str, Any], result: Any) -> Any:
+    """Mean and deviation are of the type of the weight, where that is wider than the input's.
+
+    Source: torch 2.13, aten/src/ATen/native/cpu/mixed_data_type.h, param_scalar_type.
+    """
+    first, *statistics = result
+    weight = call.get("weight")
+    if weight is None or weight.dtype != torch.float32 or first.dtype == torch.float32:
+        return result
+    return (first, *(each.float() for each in statistics))
 
 
 def _normalized_backward(call: dict[str, Any], result: Any) -> Any:
     """Gives the gradients that are asked for. Source: torch 2.13, the same file, batch_norm_backward_cpu."""
     source, *rest = (each if wanted else None for each, wanted in zip(result, call["output_mask"], strict=True))
     return (source if source is None else _in_format(source, _suggested(call["input"])), *rest)
+
+
+def _grouped_backward(call: dict[str, Any], result: Any) -> Any:
+    """The gradient of the input is of the input's type. Source: torch 2.13, the same folder, group_norm.cpp."""
+    source, *rest = result
+    return (source if source is None else source.to(call["input"].dtype), *rest)
 
 
 def _recurrent_layer(call: dict[str, Any], result: Any) -> Any:
@@ -178,6 +196,7 @@ _BOTH: dict[Any, _Correction] = {
     aten.im2col.default: _folded,
     aten.col2im.default: _folded,
     aten.native_batch_norm_backward.default: _normalized_backward,
+    aten.native_group_norm_backward.default: _grouped_backward,
 }
 
 _WITHOUT_RULE: dict[Any, Callable[[dict[str, Any]], Any]] = {aten._ctc_loss.Tensor: _ctc}
@@ -186,6 +205,8 @@ _WITHOUT_RULE: dict[Any, Callable[[dict[str, Any]], Any]] = {aten._ctc_loss.Tens
 _CPU: dict[Any, _Correction] = {
     aten._embedding_bag.default: _bags,
     aten.native_batch_norm.default: _normalized,
+    aten.native_layer_norm.default: _statistics_of_weight,
+    aten.native_group_norm.default: _statistics_of_weight,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
     aten.mkldnn_rnn_layer_backward.default: _recurrent_layer_backward,
 }

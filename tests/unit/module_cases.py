@@ -84,6 +84,20 @@ NORMALIZATIONS: dict[str, Case] = {
     "GroupNorm in bf16": (lambda: nn.GroupNorm(2, 6).bfloat16(), lambda: (torch.randn(4, 6, 5, 3).bfloat16(),)),
     "RMSNorm": (lambda: nn.RMSNorm(6), lambda: (real(4, 5, 6),)),
     "LocalResponseNorm": (lambda: nn.LocalResponseNorm(2), lambda: (real(2, 6, 5, 3),)),
+    # Under autocast, what comes out of a product is bf16 and the weights of the norm are not.
+    "Linear and LayerNorm": (lambda: nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6)), lambda: (real(4, 5, 6),)),
+    "Conv2d and BatchNorm2d": (
+        lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(True)),
+        lambda: (real(2, 4, 5, 6),),
+    ),
+    "Conv2d and GroupNorm": (
+        lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.GroupNorm(2, 6)),
+        lambda: (real(2, 4, 5, 6),),
+    ),
+    "Conv2d and InstanceNorm2d": (
+        lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.InstanceNorm2d(6)),
+        lambda: (real(2, 4, 5, 6),),
+    ),
     "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 5)), lambda: (real(3, 4),)),
     "spectral_norm": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 5)), lambda: (real(3, 4),)),
 }
