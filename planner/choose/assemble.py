@@ -55,7 +55,7 @@ def assemble(
         solver=solver,
         alternatives=alternatives,
         ds_config=ds_config,
-        warnings=(*asked.graph.warnings, *_warnings(asked, chosen), *warnings),
+        warnings=(*_lost(asked), *asked.graph.warnings, *_warnings(asked, chosen), *warnings),
     )
 
 
@@ -87,6 +87,12 @@ def _hardware(asked: Setting) -> PlannedHardware:
         ranks_per_node=profile.ranks_per_node,
         levels=tuple(PlannedLevel(name=level.name, size=level.size) for level in profile.levels),
     )
+
+
+def _lost(asked: Setting) -> tuple[str, ...]:
+    """What a trace that fell back does not know: the plan stands on it."""
+    lost = asked.graph.lost
+    return (f"the model was traced by the way {asked.graph.traced_by!r}. {' '.join(lost)}",) if lost else ()
 
 
 def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:

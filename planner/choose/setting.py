@@ -49,6 +49,11 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
             raise InputError(
                 f"the model was traced with {name} {traced}, and the job asks for {asked}: trace the model again"
             )
+    if graph.autocast is not None:
+        raise InputError(
+            f"the model was traced with weights of fp32 under autocast to {graph.autocast}, which the engines here do "
+            f"not run yet: trace it again with --precision {graph.autocast}, whose weights have an fp32 master copy"
+        )
     if job.offload == "optimizer":
         raise InputError("offload of optimizer states is not there yet; use --offload none, or more nodes")
     device = profile.device

@@ -16,8 +16,10 @@ from costmodels.strategy import Precision
 from costmodels.workload import Parameter
 from planner.model_graph import ModelSource
 from planner.trace.fake_world import fake_world, without_initialization
+from planner.trace.layer_drop import switch_off_layer_drop
 from planner.trace.operators import registered_operators
 from planner.trace.recording import ModelFacts, ModuleFacts
+from planner.trace.refuse import refuse_untraceable
 from planner.trace.shadow import Shadow
 from runtime.load_model import build, cast_floats, load_callable
 
@@ -63,6 +65,8 @@ def fake_model(
         # Entered anew: what has been imported by now is told that the kernels are there.
         with registered_operators(device), without_initialization():
             module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
+            refuse_untraceable(module)
+            shadow.assumed.extend(switch_off_layer_drop(module))
             dtype = DTYPES[precision]
             _cast(module, dtype)
             batch = tree_map(lambda item: _as_fake(item, fake_mode), cast_floats(batch, dtype))
