@@ -47,6 +47,11 @@ def read_config(path: Path, arguments: Mapping[str, str]) -> ReadConfig:
         known = transformers.AutoConfig.for_model(model_type).to_dict()
     except ValueError as error:
         raise UsageError(f"{file}: transformers {transformers.__version__} has no model type {model_type!r}") from error
+    if fields.get("quantization_config"):
+        raise UsageError(
+            f"{file} has a quantization_config, and a model that is made without weights is not quantized: delete the "
+            "field to plan for training its full weights"
+        )
     given = {key: looks_like(text) for key, text in arguments.items()}
     own = {key: given.pop(key) for key in OWN_ARGUMENTS if key in given and key not in fields and key not in known}
     for key, value in given.items():

@@ -72,8 +72,12 @@ def load_callable(spec: str, kind: Kind) -> Callable[..., Any]:
     place, _, name = spec.rpartition(":")
     try:
         module = _import_file(Path(place)) if kind == "file" else _import_module(place)
-    except (FileNotFoundError, ModuleNotFoundError) as error:
+    except ModuleNotFoundError as error:
+        raise UsageError(f"cannot load {place}: {error}{_remedy(error, place)}") from error
+    except ImportError as error:
         raise UsageError(f"cannot load {place}: {error}") from error
+    except SyntaxError as error:
+        raise UsageError(f"cannot load {place}: {error.filename}:{error.lineno}: {error.msg}") from error
     found = getattr(module, name, None)
     if not callable(found):
         raise UsageError(f"{place} has no callable {name!r}")
@@ -147,9 +151,17 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
+def _remedy(error: ModuleNotFoundError, place: str) -> str:
+    """What to do about a module that is imported and not there; the model's own one has no package to install."""
+    missing = (error.name or "").partition(".")[0]
+    if not missing or missing == place.partition(".")[0]:
+        return ""
+    return f"; install it in this environment (pip install {missing}), or leave the import out"
+
+
 def _import_file(path: Path) -> Any:
     if not path.is_file():
-        raise FileNotFoundError("there is no such file")
+        raise UsageError(f"cannot load {path}: there is no such file")
     return _module_of_file(path.resolve(), path.stat().st_mtime_ns)
 
 

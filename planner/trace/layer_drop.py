@@ -21,8 +21,8 @@ def switch_off_layer_drop(module: nn.Module) -> tuple[str, ...]:
     if not greatest:
         return ()
     return (
-        f"LayerDrop of {greatest:g} is off in the trace, which is of the step in which every layer runs; training keeps "
-        "it, so that its steps take less",
+        f"LayerDrop of {greatest:g} is off in the trace, which is of the step in which every layer runs; training "
+        "keeps it, so that its steps take less",
     )
 
 

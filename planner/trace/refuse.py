@@ -49,8 +49,8 @@ def _problems(parameter: nn.Parameter) -> Iterator[str]:
         yield "is sharded already (DTensor): return the model whole, and the launcher shards it as planned"
     elif parameter.is_complex():
         yield (
-            f"is {str(parameter.dtype).removeprefix('torch.')}, and engines shard real numbers only: keep it as two real "
-            "ones, with torch.view_as_complex where it is used"
+            f"is {str(parameter.dtype).removeprefix('torch.')}, and engines shard real numbers only: keep it as two "
+            "real ones, with torch.view_as_complex where it is used"
         )
     elif parameter.is_nested or parameter.layout is not torch.strided:
         yield "is not one dense tensor, and engines shard dense ones only"
