@@ -8,6 +8,7 @@ from typing import Any
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from planner.trace.forward_only import SelfTrainingError
+from planner.trace.operators.stand_in import UnknownNameError
 from planner.trace.shadow import ForeignDeviceError
 
 _Fits = Callable[[BaseException, str], bool]
@@ -44,8 +45,18 @@ _ADVICE: tuple[tuple[_Fits, str], ...] = (
         "A module calls itself without an end, or holds itself among its children",
     ),
     (
+        _kind(UnknownNameError),
+        f"docs/custom_kernels.md shows how a kernel is described; or {_STATIC}",
+    ),
+    (
         _both(_kind(ImportError), _says("flash_attn", "flash attention")),
-        "Models are traced without the package: leave attn_implementation to its default, which costs the same",
+        "Its kernels run on a GPU, and are known for a profile with one; for a CPU leave attn_implementation to its "
+        "default",
+    ),
+    (
+        _says("triton", "active driver"),
+        "A trace launches no Triton kernel: import triton where the kernel runs, and put that behind a "
+        "torch.library.custom_op with register_fake (docs/custom_kernels.md shows how)",
     ),
     (
         _kind(ImportError),
@@ -72,7 +83,7 @@ _ADVICE: tuple[tuple[_Fits, str], ...] = (
     (
         _says("tensor subclasses", "data pointer", "data_ptr", "numpy"),
         "Traced tensors have no memory to read: put what reads it behind a torch.library.custom_op with "
-        f"register_fake; or {_STATIC}",
+        f"register_fake (docs/custom_kernels.md shows how); or {_STATIC}",
     ),
     (
         _says("fake impl", "meta kernel", "meta tensors"),

@@ -26,6 +26,8 @@ def fake_world(fake_mode: FakeTensorMode, shadow: Shadow) -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(_without_onednn())
+        # Without this, a kernel that asks for the address of a fake tensor's memory gets 0, and runs there.
+        stack.enter_context(_replaced(fake_mode, "_allow_unsafe_data_ptr_access", False))
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(_replaced(FakeTensorMode, "__deepcopy__", lambda mode, _: mode))
         stack.enter_context(convertible_modules())

@@ -6,14 +6,19 @@ import importlib
 import json
 import sys
 import time
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from planner.errors import TraceError
 from planner.model_graph import ModelSource
+from planner.trace import trace
 from planner.trace.fake_model import fake_model
 from planner.trace.liveness import all_events, peak_bytes
 from planner.trace.operators import padding, registered_operators
@@ -21,6 +26,7 @@ from planner.trace.operators.flash_functions import flash_attn_func
 from planner.trace.operators.stand_in import UnknownNameError
 from planner.trace.record_step import StepError, record_step
 from planner.trace.recording import Recording
+from runtime.load_model import build
 
 B, L, W, H, V, DEPTH = 2, 64, 64, 4, 96, 2
 HALF = 2
@@ -41,7 +47,8 @@ class Step(NamedTuple):
 def step(source: ModelSource, device: Any = "cuda", length: int | None = L, precision: Any = "bf16") -> Step:
     recording = record_step(fake_model(source, B, precision, length, device), device)
     nodes = [node for node in recording.graph.nodes if "flop" in node.meta]
-    last = max(node.meta["index"] for node in nodes if node.meta["phase"] == "forward")
+    (loss,) = (node.args[0] for node in recording.graph.nodes if node.op == "output")
+    last = loss.meta["index"]
     flop: Counter[str] = Counter()
     for node in nodes:
         flop[node.meta["phase"]] += node.meta["flop"]
@@ -357,3 +364,85 @@ class Layer(nn.Module):
 def test_the_functions_are_those_of_the_package_by_name_and_order() -> None:
     names = flash_attn_func.__code__.co_varnames[: flash_attn_func.__code__.co_argcount]
     assert names[:6] == ("q", "k", "v", "dropout_p", "softmax_scale", "causal")
+
+
+def test_an_operator_of_the_users_own_is_traced_as_the_docs_show(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "custom_kernels.md").read_text(encoding="utf-8")
+    path = tmp_path / "own_kernel.py"
+    path.write_text(page.split("```python\n")[1].split("```")[0])
+    found = step(ModelSource(spec=f"{path}:model", kind="file"))
+    tokens = B * L
+    assert found.flop == {"forward": 2 * tokens * W * W, "backward": 4 * tokens * W * W}
+    kept = HALF * tokens * W + 4 * tokens  # its input, and one number per row
+    loss = HALF * tokens * W + 4 * tokens * W + 4  # the output until backward begins, its square's operand, the loss
+    assert kept <= found.saved_bytes <= kept + loss
+
+
+ROUND_TORCH = """
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        product = x @ weight
+        ctx.save_for_backward(product, weight, x)
+        return product * product
+
+    @staticmethod
+    def backward(ctx, gradient):
+        product, weight, x = ctx.saved_tensors
+        inner = 2 * gradient * product
+        return inner @ weight.t(), x.flatten(0, -2).t() @ inner.flatten(0, -2)
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width) / width)
+
+    def forward(self, x):
+        return Squared.apply(x, self.weight)
+"""
+
+
+def test_an_autograd_function_around_torchs_operators_is_traced_exactly(tmp_path: Path) -> None:
+    source = written(tmp_path, ROUND_TORCH)
+    found = step(source, "cpu", precision="fp32")
+    model, batch = build(source.spec, source.kind, {}, B, L)
+    model.train()
+    saved = _saved_for_real(model, batch)
+    assert found.saved_bytes == saved
+
+
+def _saved_for_real(model: torch.nn.Module, batch: dict[str, Any]) -> int:
+    """Bytes of all storages that forward leaves, parameters and inputs not counted."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *batch.values())}
+    alive: dict[int, weakref.ref[Any]] = {}
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = func(*args, **(kwargs or {}))
+            for tensor in tree_leaves(made):
+                if isinstance(tensor, torch.Tensor):
+                    storage = tensor.untyped_storage()
+                    alive[storage._cdata] = weakref.ref(storage)
+            return made
+
+    with Watch():
+        loss = model(**batch)
+    storages = [found for found in (watch() for watch in alive.values()) if found is not None]
+    assert loss.requires_grad
+    return sum(storage.nbytes() for storage in storages if storage.data_ptr() not in own)
+
+
+def test_a_raw_kernel_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    layer = """
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        address = x.data_ptr()
+        assert address
+        return x * self.weight
+"""
+    with pytest.raises(TraceError, match=r"layers\.0.*written\.py.*custom_kernels\.md"):
+        trace(written(tmp_path, layer), precision="bf16", device="cuda", sequence_length=L, way="fake")
