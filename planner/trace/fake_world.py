@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from planner.trace.cached_results import forget_cached_tensors
 from planner.trace.conversion import convertible_modules
 from planner.trace.shadow import Shadow
 
@@ -25,14 +26,19 @@ def fake_world(fake_mode: FakeTensorMode, shadow: Shadow) -> Iterator[None]:
     oneDNN is off, since its operators hide their scratch memory and FLOPs from the dispatcher.
     """
     with ExitStack() as stack:
+        forget_cached_tensors()
+        stack.callback(forget_cached_tensors)
         stack.enter_context(_without_onednn())
+        stack.enter_context(_one_thread())
         # Without this, a kernel that asks for the address of a fake tensor's memory gets 0, and runs there.
         stack.enter_context(_replaced(fake_mode, "_allow_unsafe_data_ptr_access", False))
+        stack.enter_context(_same_random_numbers())
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(_replaced(FakeTensorMode, "__deepcopy__", lambda mode, _: mode))
         stack.enter_context(convertible_modules())
         stack.enter_context(_replaced(nn.Module, "to", _move_only_when_needed(nn.Module.to)))
         stack.enter_context(_replaced(torch.Tensor, "tolist", _tolist(torch.Tensor.tolist, shadow)))
+        stack.enter_context(_replaced(torch.Tensor, "numpy", _numpy(torch.Tensor.numpy, shadow)))
         stack.enter_context(_replaced(torch.Tensor, "__format__", _format(torch.Tensor.__format__)))
         stack.enter_context(_replaced(torch, "tensor", _tensor(torch.tensor)))
         imports = sys.modules.get("transformers.utils.import_utils")
@@ -77,6 +83,25 @@ def _without_onednn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def _same_random_numbers() -> Iterator[None]:
+    """The few random numbers that are drawn are the same in each run, and the user's go on as if there was none."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """What is computed for real is small: sharing it among threads costs more, on a busy machine a hundred times."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -128,14 +153,33 @@ def _tolist(tolist: Callable[..., Any], shadow: Shadow) -> Callable[..., Any]:
     def listed(tensor: torch.Tensor) -> Any:
         if not isinstance(tensor, FakeTensor):
             return tolist(tensor)
-        value = shadow.value(tensor)
+        value = _known_or_ones(tensor, shadow, "a list")
         with no_dispatch():
-            if value is None:
-                shadow.assume("values of the model are read as a list; assumed to be ones")
-                value = torch.ones(tensor.shape, dtype=tensor.dtype)
             return tolist(value)
 
     return listed
+
+
+def _numpy(numpy: Callable[..., Any], shadow: Shadow) -> Callable[..., Any]:
+    """So does `numpy`, whose array shares the tensor's memory: here it is a copy."""
+
+    def array(tensor: torch.Tensor, *, force: bool = False) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return numpy(tensor, force=force)
+        value = _known_or_ones(tensor, shadow, "an array")
+        with no_dispatch():
+            return numpy(value.clone(), force=force)
+
+    return array
+
+
+def _known_or_ones(tensor: torch.Tensor, shadow: Shadow, form: str) -> torch.Tensor:
+    value = shadow.value(tensor)
+    if value is not None:
+        return value
+    shadow.assume(f"values of the model are read as {form}; assumed to be ones")
+    with no_dispatch():
+        return torch.ones(tensor.shape, dtype=tensor.dtype)
 
 
 def _format(format_: Callable[..., str]) -> Callable[..., str]:
