@@ -41,10 +41,13 @@ _TUNED = (
 )
 
 
+_HELD_OUT: tuple[ModuleType, ...] = ()
+
+
 def entries() -> dict[str, Entry]:
     """Returns every entry by its name; no two files use one name twice."""
     found: dict[str, Entry] = {}
-    for module in _TUNED:
+    for module in (*_TUNED, *_HELD_OUT):
         for name, entry in _entries_of(module).items():
             if name in found:
                 raise ValueError(f"two entries of the zoo have the name {name}")
@@ -52,9 +55,14 @@ def entries() -> dict[str, Entry]:
     return found
 
 
+def held_out() -> frozenset[str]:
+    """Returns the names of the entries that nothing was ever tuned on."""
+    return frozenset(name for module in _HELD_OUT for name in _entries_of(module))
+
+
 def spec(name: str) -> str:
     """Returns the MODEL that names the entry on the command line, as an absolute path."""
-    for module in _TUNED:
+    for module in (*_TUNED, *_HELD_OUT):
         if name in _entries_of(module):
             return f"{Path(str(module.__file__)).resolve()}:{name}"
     raise KeyError(name)
