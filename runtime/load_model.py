@@ -192,4 +192,6 @@ def _append_to_path(folder: Path) -> None:
 def _described(value: Any) -> str:
     if isinstance(value, tuple):
         return "a tuple of (" + ", ".join(type(item).__name__ for item in value) + ")"
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
     return f"{type(value).__module__}.{type(value).__name__}"

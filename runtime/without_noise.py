@@ -10,6 +10,8 @@ from contextlib import contextmanager
 _WARNINGS = (
     # Copying a module of fake tensors asks whether they have memory. Source: `Tensor.__deepcopy__`, torch 2.13.
     r"Accessing the data pointer of FakeTensor",
+    # The trace hooks all modules, and asks torch to run compiled ones as they are. Source: `torch._dynamo`, torch 2.13.
+    r"Using `torch\.compile\(module\)` when there are global hooks",
     # DeepSpeed 0.19.8 calls them under the names that they had until torch 2.13.
     r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated",
 )

@@ -20,6 +20,8 @@ _STATIC = "--trace static bounds the cost from the layers alone"
 def advice(error: BaseException) -> str:
     """Returns one sentence or two for a person who wants to go on."""
     text = str(error).lower()
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"Install it in this environment: pip install {error.name.partition('.')[0]}"
     return next((advised for fits, advised in _ADVICE if fits(error, text)), _BY_HAND)
 
 
@@ -81,7 +83,7 @@ _ADVICE: tuple[tuple[_Fits, str], ...] = (
         "Return the model itself, not wrapped for distributed training: the launcher shards it",
     ),
     (
-        _says("tensor subclasses", "data pointer", "data_ptr", "numpy"),
+        _says("tensor subclasses", "data pointer", "data_ptr"),
         "Traced tensors have no memory to read: put what reads it behind a torch.library.custom_op with "
         f"register_fake (docs/custom_kernels.md shows how); or {_STATIC}",
     ),
@@ -103,8 +105,12 @@ _ADVICE: tuple[tuple[_Fits, str], ...] = (
         "Look for no_grad, inference_mode, detach or .item() on the way to the loss, and for frozen parameters",
     ),
     (
-        _both(_kind(TypeError), _says("argument")),
+        _both(_kind(TypeError), _says("keyword argument '", "positional argument")),
         "The keys of the batch must be the arguments of the model's forward",
+    ),
+    (
+        _says("scalartype"),
+        "numpy has no numbers of the type of --precision: convert by .float() before",
     ),
     (
         _kind(TypeError),

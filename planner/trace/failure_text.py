@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import re
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -16,10 +17,11 @@ _MOST_CHARACTERS = 400
 """Of a message; some print whole tensors."""
 _FOREIGN = (
     *(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__, runtime.__file__)),
-    contextlib.__file__,
     "<",
 )
 """Beginnings of the names of files that are torch's or ours, or no files."""
+_STANDARD, _INSTALLED = (f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib"))
+_END_OF_SENTENCE = re.compile(r"(?<!e\.g)(?<!i\.e)\.\s+(?=[A-Z])")
 
 
 def reason_and_place(error: BaseException) -> str:
@@ -33,7 +35,8 @@ def reason(error: BaseException) -> str:
         return f"it asks for the device '{error}'"
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [""]
     # A line that ends in a colon announces the reason and does not say it.
-    text = " ".join([lines[0], *(lines[1:2] if lines[0].endswith(":") else [])]).rstrip(".")
+    text = " ".join([lines[0], *(lines[1:2] if lines[0].endswith(":") else [])])
+    text = _END_OF_SENTENCE.split(text, maxsplit=1)[0].rstrip(".")
     if len(text) > _MOST_CHARACTERS:
         text = f"{text[:_MOST_CHARACTERS]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -44,6 +47,7 @@ def place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(_FOREIGN):
+        is_standard = frame.filename.startswith(_STANDARD) and not frame.filename.startswith(_INSTALLED)
+        if not is_standard and not frame.filename.startswith(_FOREIGN):
             return f" ({frame.filename}:{frame.lineno})"
     return ""

@@ -10,6 +10,7 @@ mistake in the model (a batch of wrong keys, no loss, a device of its own) fails
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from planner.trace.amounts import MismatchError
 from planner.trace.failure_text import reason_and_place
 from planner.trace.fake_model import FakeModel
 from planner.trace.forward_only import forward_only
+from planner.trace.left_as_it_was import seed
 from planner.trace.record_step import StepError, record_step
 from planner.trace.recording import Recording
 from planner.trace.trace_step import TracedStep, trace_step
@@ -48,8 +50,9 @@ _TEXTS_OF_THE_WAY = (
     "Mixing fake modes",
     "does not belong to this Graph",
     "trying to get value out of a tracing tensor",
+    "BatchedTensorImpl",
+    "TensorWrapper",
     "functorch",
-    "vmap",
 )
 """What torch 2.13 says when an operator has no rule for shapes, or when its modes and transforms do not go together."""
 
@@ -109,8 +112,10 @@ def _recorder(
     if name == "static":
         return static_walk.record_static
     run = record_joint.record_joint if name == "make_fx" else record_step
+    num_runs = itertools.count()
 
     def record(model: FakeModel) -> Recording:
+        seed(next(num_runs))
         with forward_only(model.module), _eager():
             return run(model, device, autocast)
 

@@ -12,13 +12,17 @@ import torch
 
 _FOREIGN = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), contextlib.__file__, "<")
 """Beginnings of the names of files that are torch's or ours, or no files."""
+_CALLERS = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("record_step", "record_joint", "fake_model"))
+"""Where the trace calls the model: what is further out called the trace."""
 
 
 def model_line() -> str | None:
-    """Returns "file:line" of the innermost frame that is neither torch's nor the trace's; None when there is none."""
+    """Returns "file:line" of the innermost frame of the model; None where torch alone runs, as in backward."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
+        if file in _CALLERS:
+            return None
         if not file.startswith(_FOREIGN):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back

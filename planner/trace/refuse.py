@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedParameter
 
 from planner.errors import TraceError
 
@@ -29,6 +29,11 @@ def refuse_untraceable(module: nn.Module) -> None:
             raise TraceError(
                 f"{where} is wrapped in {kind.__name__}: return the model itself, and the launcher shards it as planned"
             )
+        if isinstance(child, nn.Embedding | nn.EmbeddingBag) and child.sparse:
+            raise TraceError(
+                f"{where} has sparse gradients, and engines reduce dense ones: make it with sparse=False, whose "
+                f"gradient is {child.weight.numel():,} numbers"
+            )
     for name, parameter in module.named_parameters():
         problem = next(_problems(parameter), None)
         if problem is not None:
@@ -40,7 +45,7 @@ _WRAPPERS_FROM = ("torch.nn.parallel", "torch.distributed", "deepspeed")
 
 
 def _problems(parameter: nn.Parameter) -> Iterator[str]:
-    if isinstance(parameter, UninitializedTensorMixin):
+    if isinstance(parameter, UninitializedParameter):
         yield (
             "has no shape yet: give the lazy module its sizes (LazyLinear(out) becomes Linear(in, out)), or run the "
             "model once before it is returned"

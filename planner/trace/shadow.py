@@ -7,7 +7,6 @@ like from them. Where a value depends on a large float tensor there is none: the
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from planner.trace.model_line import model_line
 
 aten = torch.ops.aten
 
@@ -89,9 +90,8 @@ class Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def assume(self, what: str) -> None:
         """Notes an assumption, with the line of the model that needed it."""
-        frames = [f for f in traceback.extract_stack() if "/torch/" not in f.filename and __package__ not in f.filename]
-        own = [f for f in frames if "/planner/trace/" not in f.filename]
-        note = f"{own[-1].filename}:{own[-1].lineno}: {what}" if own else what
+        line = model_line()
+        note = f"{line}: {what}" if line else f"in backward: {what}"
         if note not in self.assumed:
             self.assumed.append(note)
 

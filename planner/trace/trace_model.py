@@ -12,6 +12,8 @@ from planner.trace.amounts import affine
 from planner.trace.explain_failure import explained
 from planner.trace.fake_model import FakeModel, fake_model
 from planner.trace.fallback import Way, trace_by_way
+from planner.trace.left_as_it_was import left_as_it_was
+from planner.trace.notices import notices
 from planner.trace.time_limit import time_limit
 from runtime.load_model import known_sequence_length
 from runtime.without_noise import without_noise
@@ -52,7 +54,7 @@ def trace(
         raise InputError(
             f"autocast runs weights of fp32 in {autocast}, and the weights are {precision}: give one of both"
         )
-    with explained(source, time_limit_s), time_limit(time_limit_s), without_noise():
+    with explained(source, time_limit_s), time_limit(time_limit_s), left_as_it_was(), without_noise():
         return _Tracer(source, precision, device, autocast, sequence_length, way).graph()
 
 
@@ -95,7 +97,12 @@ class _Tracer:
             autocast=self._autocast,
             traced_by=traced.traced_by,
             lost=traced.lost,
-            warnings=(*step.recording.warnings, *model.shadow.assumed, *step.notes),
+            warnings=(
+                *step.recording.warnings,
+                *model.shadow.assumed,
+                *step.notes,
+                *notices(self._source, model, self._sequence_length),
+            ),
             workload=workload,
         )
 
