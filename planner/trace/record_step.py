@@ -66,6 +66,7 @@ def record_step(
             with autocast_region(autocast):
                 loss = loss_of(model.module(**model.batch))
             phase = "backward"
+            recorder.expect_backward()
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise StepError(recorder.module_of(error), phase, error) from error

@@ -85,6 +85,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Of the calls with one tensor as several positional arguments: its storages. An engine that wraps arguments
         gives such a module different tensors, and torch's attention then takes its weight apart."""
         self._outputs: dict[int, tuple[int, list[fx.Node]]] = {}
+        self._has_loss = False
         self._failure: BaseException | None = None
         self._failed_in = ""
 
@@ -129,6 +130,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 hook.remove()
             for module, parameters in plain.items():
                 module._parameters = parameters
+
+    def expect_backward(self) -> None:
+        """Says that forward has given its loss: what runs from now on is backward's."""
+        self._has_loss = True
 
     def finish(self, loss: torch.Tensor, gradients: list[torch.Tensor]) -> Recording:
         """Closes the graph with the loss as its output and returns what was recorded."""
@@ -216,6 +221,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _place(self) -> tuple[NodePhase, int]:
         """Returns the phase and the module call that the operator which runs now belongs to."""
         in_backward = torch._C._current_graph_task_id() != -1
+        if self._has_loss and not in_backward:
+            return "backward", self._last_call  # The loss's own gradient, which autograd is then given.
         # In backward, a checkpoint runs its forward again: with gradients on, but for what turns them off there.
         again = in_backward and (torch.is_grad_enabled() or len(self._stack) > 1 or self._num_applied > 0)
         if in_backward and not again:
