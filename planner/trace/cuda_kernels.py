@@ -1,126 +1,108 @@
-"""Attention and dropout as CUDA runs them, on fake CPU tensors: other kernels keep other tensors for backward.
+"""The kernels that CUDA runs, on fake CPU tensors: other kernels keep other tensors for backward.
 
-CPU's attention falls back to one that saves the whole score matrix where CUDA's does not, and CPU's dropout saves a
-mask of floats where CUDA's saves bytes. Fake tensors of device "cuda" cannot run backward without a CUDA build, so the
-CUDA operators are called on CPU ones: their shape rules and their autograd formulas are the same.
+CPU's attention falls back to one that saves the whole score matrix where CUDA's does not, CPU's dropout saves a mask of
+floats where CUDA's saves bytes, and recurrent layers run as one operator of cuDNN. Fake tensors of device "cuda" cannot
+run backward without a CUDA build, so the CUDA operators are called on CPU ones: their shape rules and their autograd
+formulas are the same.
 
-Functions are replaced by name, not by a `TorchFunctionMode`: such a mode is off while backward re-runs a checkpoint.
+Operators are replaced in torch's dispatcher, beneath every name that Python has for them, and for what torch itself
+calls in C++. A `TorchFunctionMode` would be off while backward re-runs a checkpoint.
 """
 
 from __future__ import annotations
 
-import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
-from torch.nn import functional
+
+from planner.trace.attention_choice import AttentionCall, CudaTarget
+from planner.trace.cuda_attention import cuda_attention
+from planner.trace.cuda_recurrence import RecurrentKernels
+from planner.trace.kernel_results import KernelResults
 
 aten = torch.ops.aten
 
-MAX_FLASH_HEAD_SIZE = 256
-"""Source: torch 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_head_dim_size_flash."""
+_KEY = "AutogradCPU"
 
 
 @contextmanager
-def cuda_kernels() -> Iterator[None]:
-    """Inside, scaled dot-product attention and dropout save what CUDA's kernels save."""
-    attention, dropout = functional.scaled_dot_product_attention, functional.dropout
-    replacements: list[tuple[Any, Callable[..., Any]]] = [(attention, _attention), (dropout, _dropout_like(dropout))]
-    # A model may have bound the functions to names of its own by `from torch.nn.functional import ...`.
-    bound = [
-        (module, name, function, replacement)
-        for module in list(sys.modules.values())
-        for function, replacement in replacements
-        for name in (function.__name__,)
-        if getattr(module, "__dict__", {}).get(name) is function
-    ]
-    for module, name, _, replacement in bound:
-        setattr(module, name, replacement)
-    try:
-        yield
-    finally:
-        for module, name, function, _ in bound:
-            setattr(module, name, function)
+def cuda_kernels(target: CudaTarget | None = None) -> Iterator[list[str]]:
+    """Inside, attention, dropout, norms and recurrent layers save what CUDA's kernels save.
 
-
-def attention_kernel(
-    query: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool
-) -> Literal["flash", "efficient", "math"]:
-    """Returns which kernel CUDA chooses for these operands.
-
-    Source: torch 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, select_sdp_backend: flash for half
-    precision without a mask, memory-efficient for masks and fp32 but not for grouped queries, else plain operators.
+    Yields:
+        What is not known of them, in sentences; it fills while on.
     """
-    if query.dim() != 4:
-        return "math"
-    is_half = query.dtype in (torch.float16, torch.bfloat16)
-    if mask is None and is_half and query.shape[-1] == value.shape[-1] <= MAX_FLASH_HEAD_SIZE:
-        return "flash"
-    return "math" if grouped else "efficient"
+    notes: list[str] = []
+    target = target or CudaTarget()
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with ExitStack() as stack:
+        stack.callback(library._destroy)
+        with warnings.catch_warnings():
+            # Torch warns of replacing its own kernels, which is what this is for.
+            warnings.simplefilter("ignore", UserWarning)
+            for name, kernel in _kernels(target, notes).items():
+                library.impl(name, kernel, _KEY)
+            # With a kernel of its own, the norm's derivative is its formula and not that of its parts.
+            library.impl("_fused_rms_norm", _only_fake, "CPU")
+        stack.enter_context(KernelResults("cuda"))
+        yield notes
 
 
-def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    kernel = attention_kernel(query, value, attn_mask, enable_gqa and query.shape[1] != key.shape[1])
-    if kernel == "flash":
-        return _flash(query, key, value, dropout_p, is_causal, scale)
-    if kernel == "efficient":
-        needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        bias = None if attn_mask is None else _bias(attn_mask, query, key)
-        result = aten._scaled_dot_product_efficient_attention(
-            query, key, value, bias, needs_grad, dropout_p, is_causal, scale=scale
-        )
-        return result[0]  # type: ignore[no-any-return]
-    result = aten._scaled_dot_product_attention_math(
-        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-    )
-    return result[0]  # type: ignore[no-any-return]
+def _kernels(target: CudaTarget, notes: list[str]) -> dict[str, Callable[..., Any]]:
+    recurrent = RecurrentKernels(notes)
+    return {
+        "scaled_dot_product_attention": _attention(target),
+        "dropout": _dropout,
+        "rms_norm": _rms_norm,
+        **recurrent.by_name(),
+    }
 
 
-def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, is_causal: bool, scale: float | None
-) -> torch.Tensor:
-    head_size = query.shape[-1]
-    scale = head_size**-0.5 if scale is None else scale
-    padding = -head_size % 8
-    if padding:
-        query, key, value = (functional.pad(t, (0, padding)) for t in (query, key, value))
-    result = aten._scaled_dot_product_flash_attention(query, key, value, dropout, is_causal, False, scale=scale)
-    return result[0][..., :head_size] if padding else result[0]  # type: ignore[no-any-return]
-
-
-def _bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """The memory-efficient kernel adds its mask: a float of aligned rows, made anew in each call."""
-    bias = mask
-    if bias.dtype == torch.bool:
-        bias = query.new_zeros(bias.shape).masked_fill_(bias.logical_not(), float("-inf"))
-    while bias.dim() < 4:
-        bias = bias.unsqueeze(0)
-    length = bias.shape[-1]
-    if length % 16:
-        bias = functional.pad(bias, (0, -length % 16))[..., :length]
-    return bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-
-
-def _dropout_like(dropout: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def dropped(
-        input: torch.Tensor,  # noqa: A002 - callers may pass it by torch's name
-        p: float = 0.5,
-        training: bool = True,
-        inplace: bool = False,
+def _attention(target: CudaTarget) -> Callable[..., torch.Tensor]:
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if training and 0 < p < 1 and not inplace:
-            return aten.native_dropout(input, p, True)[0]  # type: ignore[no-any-return]
-        return dropout(input, p, training, inplace)
+        if attn_mask is not None and is_causal:
+            raise RuntimeError("scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True")
+        call = AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        return cuda_attention(call, scale, target)
 
-    return dropped
+    return attention
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: A002 - torch's name
+    """Fused, with a mask of bytes. Source: torch 2.13, aten/src/ATen/native/Dropout.cpp, is_fused_kernel_acceptable."""
+    if train and 0 < p < 1 and input.numel():
+        return aten.native_dropout(input, p, True)[0]  # type: ignore[no-any-return]
+    return aten.dropout.default.decompose(input, p, train)  # type: ignore[no-any-return]
+
+
+def _rms_norm(
+    input: torch.Tensor,  # noqa: A002 - torch's name
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """Fused unless types differ or channels are last.
+
+    Source: torch 2.13, aten/src/ATen/native/layer_norm.cpp, rms_norm_symint.
+    """
+    is_last = input.dim() in (4, 5) and torch._prims_common.suggest_memory_format(input) is not torch.contiguous_format
+    if is_last or input.is_complex() or (weight is not None and weight.dtype != input.dtype):
+        return aten.rms_norm.default.decompose(input, normalized_shape, weight, eps)  # type: ignore[no-any-return]
+    return aten._fused_rms_norm(input, normalized_shape, weight, eps)[0]  # type: ignore[no-any-return]
+
+
+def _only_fake(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("only fake tensors come here")

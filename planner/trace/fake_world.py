@@ -36,6 +36,7 @@ def fake_world(fake_mode: FakeTensorMode, shadow: Shadow) -> Iterator[None]:
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(_replaced(FakeTensorMode, "__deepcopy__", lambda mode, _: mode))
         stack.enter_context(convertible_modules())
+        stack.enter_context(_replaced(torch.Tensor, "__deepcopy__", _deepcopy(torch.Tensor.__deepcopy__)))
         stack.enter_context(_replaced(nn.Module, "to", _move_only_when_needed(nn.Module.to)))
         stack.enter_context(_replaced(torch.Tensor, "tolist", _tolist(torch.Tensor.tolist, shadow)))
         stack.enter_context(_replaced(torch.Tensor, "numpy", _numpy(torch.Tensor.numpy, shadow)))
@@ -145,6 +146,23 @@ def _move_only_when_needed(to: Callable[..., Any]) -> Callable[..., Any]:
         return to(module, *args, **kwargs)
 
     return moved
+
+
+def _deepcopy(deepcopy: Callable[..., Any]) -> Callable[..., Any]:
+    """Torch asks for the address of a tensor that it copies."""
+
+    def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> Any:
+        if not isinstance(tensor, FakeTensor) or not tensor.is_leaf:
+            return deepcopy(tensor, memo)
+        if id(tensor) not in memo:
+            with torch.no_grad():
+                copy = tensor.detach().clone()
+            is_parameter = isinstance(tensor, nn.Parameter)
+            requires_grad = tensor.requires_grad
+            memo[id(tensor)] = nn.Parameter(copy, requires_grad) if is_parameter else copy.requires_grad_(requires_grad)
+        return memo[id(tensor)]
+
+    return copied
 
 
 def _tolist(tolist: Callable[..., Any], shadow: Shadow) -> Callable[..., Any]:

@@ -57,7 +57,7 @@ def record_step(
         registered_operators(device) as missing,
         fake_world(model.fake_mode, model.shadow),
         autocast_rules(device),
-        kernels,
+        kernels as notes,
         _without_collector(),
         recorder.recording(),
     ):
@@ -73,7 +73,8 @@ def record_step(
     gradients = [p.grad for p in model.module.parameters() if p.grad is not None]
     recording = recorder.finish(loss, gradients)
     model.module.zero_grad()
-    return replace(recording, warnings=(*recording.warnings, *operator_warnings(recording.graph), *missing))
+    warnings = (*recording.warnings, *operator_warnings(recording.graph), *missing, *notes)
+    return replace(recording, warnings=warnings)
 
 
 @contextmanager

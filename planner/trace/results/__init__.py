@@ -1,0 +1,1 @@
+"""What kernels give: layouts, losses, recurrences; memory says how a result lies."""
