@@ -232,6 +232,19 @@ def _balanced(shadow: Shadow, func: Any, args: Any, kwargs: Any) -> _Answer:
     return True, result
 
 
+def _balanced_one(shadow: Shadow, func: Any, args: Any, kwargs: Any) -> _Answer:
+    """A router that sends each token to one expert."""
+    result = func(*args, **kwargs)
+    dim = args[1] if len(args) > 1 else None
+    if dim is None or shadow.value(args[0]) is not None or args[0].dtype in _WHOLE or not _is_small(result):
+        shadow._follow(func, args, kwargs, result)
+        return True, result
+    shadow.assume(f"the greatest of {args[0].shape[dim]} is chosen; assumed to be chosen evenly")
+    with no_dispatch():
+        result._shadow_value = (torch.arange(result.numel()) % args[0].shape[dim]).reshape(result.shape)
+    return True, result
+
+
 def _embedding(shadow: Shadow, func: Any, args: Any, kwargs: Any) -> _Answer:
     """Fake tensors accept any index; a real embedding does not."""
     indices = shadow.value(args[1])
@@ -257,6 +270,7 @@ _HANDLERS: dict[Any, _Handler] = {
     **dict.fromkeys(_BY_VALUE, _by_value),
     **dict.fromkeys(_INDEXING, _with_places),
     aten.topk.default: _balanced,
+    aten.argmax.default: _balanced_one,
     aten.embedding.default: _embedding,
     aten._grouped_mm.default: _grouped_mm,
 }
