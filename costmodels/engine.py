@@ -76,6 +76,10 @@ class EngineMemory:
     the worst moment of the segment in the worst micro-batch."""
     during_update: Components
     """Beyond `at_rest`, at the worst moment of the optimizer step."""
+    course: tuple[tuple[Components, ...], ...] = ()
+    """One per `Workload.segments`: what `during_segment` is made of, where it changes as gradients come. For n
+    `Segment.gradients` 2n + 1: before the first is complete, as it comes, after it, as the second comes, and so on.
+    Any other number: the worst is held throughout."""
     entering_segment: tuple[Components, ...] = ()
     """One per `Workload.segments`, where more is held as it begins than at the peak of its activations."""
 

@@ -132,20 +132,36 @@ def _walk(
     size = shape.micro_batch_size
     alive_bytes = workload.input_bytes.at(size)
     entering = engine_memory.entering_segment or (None,) * len(workload.segments)
-    for segment, held, entered in zip(workload.segments, engine_memory.during_segment, entering, strict=True):
+    for number, (segment, entered) in enumerate(zip(workload.segments, entering, strict=True)):
         block = workload.blocks[segment.block]
         recomputed = segment.recomputed if assignment[block.block_class].recompute == "full" else None
         timeline = recomputed.timeline if recomputed else segment.timeline
         name = block.name or "the root module"
         if entered is not None:
             yield f"{segment.phase} of {name}", alive_bytes, entered
+        course = _course(engine_memory, number, len(timeline.completed))
         if segment.phase == "backward":
             again = recomputed.again if recomputed else _NOTHING
-            yield f"recomputation of {name}", alive_bytes + again.peak_bytes(size), held
+            yield f"recomputation of {name}", alive_bytes + again.peak_bytes(size), course[0]
             alive_bytes += again.net_bytes.at(size)
-        yield f"{segment.phase} of {name}", alive_bytes + timeline.peak_bytes(size), held
+        peak_bytes, held = max(_laid_over(timeline, size, course), key=lambda found: found[0] + found[1].total_bytes)
+        yield f"{segment.phase} of {name}", alive_bytes + peak_bytes, held
         alive_bytes += timeline.net_bytes.at(size)
     yield "update", 0, engine_memory.during_update
+
+
+def _course(engine_memory: EngineMemory, number: int, num_gradients: int) -> tuple[Components, ...]:
+    """Returns what the engine holds through a segment of so many gradients: as each comes, and in between."""
+    course = engine_memory.course[number] if engine_memory.course else ()
+    if len(course) == 2 * num_gradients + 1:
+        return course
+    return (engine_memory.during_segment[number],) * (2 * num_gradients + 1)
+
+
+def _laid_over(timeline: Timeline, size: int, course: tuple[Components, ...]) -> Iterator[tuple[int, Components]]:
+    """Yields the activations and what the engine holds: between the moments at which gradients come, and at them."""
+    yield from zip(timeline.peaks_bytes(size), course[::2], strict=True)
+    yield from zip(timeline.completing_bytes(size), course[1::2], strict=True)
 
 
 _NOTHING = Timeline()

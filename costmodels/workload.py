@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 Phase = Literal["forward", "backward"]
@@ -42,37 +43,54 @@ class Event(NamedTuple):
 class Timeline:
     """What is allocated and freed in one segment, in order of time; neighbours of equal sign are summed.
 
-    The gradients of parameters are marked events, and count in no figure here.
+    The gradients of parameters are marked events, and count in no figure here: an engine decides what becomes of them.
     """
 
     events: tuple[Event, ...] = ()
+    completed: tuple[int, ...] = ()
+    """For each of the segment's `gradients`, the events before it was complete."""
 
     @cached_property
     def net_bytes(self) -> Amount:
         """Live bytes at the end minus those at the beginning."""
-        mine = [event for event in self.events if not event.is_gradient]
-        return Amount(sum(event.constant for event in mine), sum(event.per_sample for event in mine))
+        return self._alive[-1]
 
     def peak_bytes(self, micro_batch_size: int) -> int:
         """Returns the greatest live bytes minus those at the beginning; never negative."""
-        return max(0, *(summit.at(micro_batch_size) for summit in self._summits))
+        return max(self.peaks_bytes(micro_batch_size))
+
+    def peaks_bytes(self, micro_batch_size: int) -> tuple[int, ...]:
+        """Returns the same before the first gradient is complete, from then to the second, and so on."""
+        return tuple(max(moment.at(micro_batch_size) for moment in summits) for summits in self._summits)
+
+    def completing_bytes(self, micro_batch_size: int) -> tuple[int, ...]:
+        """Returns live bytes minus those at the beginning when each gradient is complete."""
+        return tuple(self._alive[position].at(micro_batch_size) for position in self.completed)
 
     @cached_property
-    def _summits(self) -> tuple[Amount, ...]:
-        """The moments that are the greatest for some micro-batch: few, so that many sizes are asked for quickly."""
-        alive = Amount()
-        found = [alive]
+    def _alive(self) -> tuple[Amount, ...]:
+        """Live bytes before the first event and after each."""
+        alive = [Amount()]
         for event in self.events:
-            if not event.is_gradient:
-                alive += Amount(event.constant, event.per_sample)
-                found.append(alive)
-        # For b >= 1 a moment counts if it has more per sample than all that are greater at b = 1.
-        found.sort(key=lambda moment: (moment.at(1), moment.per_sample), reverse=True)
-        kept = found[:1]
-        for moment in found[1:]:
-            if moment.per_sample > kept[-1].per_sample:
-                kept.append(moment)
-        return tuple(kept)
+            change = Amount() if event.is_gradient else Amount(event.constant, event.per_sample)
+            alive.append(alive[-1] + change)
+        return tuple(alive)
+
+    @cached_property
+    def _summits(self) -> tuple[tuple[Amount, ...], ...]:
+        """Between completions, the moments that are the greatest for some b: few, so that many b are quick."""
+        cuts = (0, *self.completed, len(self.events))
+        return tuple(_upper_envelope(self._alive[first : last + 1]) for first, last in pairwise(cuts))
+
+
+def _upper_envelope(amounts: tuple[Amount, ...]) -> tuple[Amount, ...]:
+    """Returns the amounts of which one is the greatest at any b >= 1: more per sample than all greater ones."""
+    falling = sorted(amounts, key=lambda amount: (amount.at(1), amount.per_sample), reverse=True)
+    kept = falling[:1]
+    for amount in falling[1:]:
+        if amount.per_sample > kept[-1].per_sample:
+            kept.append(amount)
+    return tuple(kept)
 
 
 Kind = Literal["matmul", "convolution", "attention", "recurrence", "scan", "fft", "other"]

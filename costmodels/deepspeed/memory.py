@@ -26,12 +26,13 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
         knobs: DeepSpeed's settings; None: those that the planner chooses.
     """
     sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
-    rest, entering, segments, update, building_bytes = _of_stage(sizes, assignment)
+    rest, entering, courses, update, building_bytes = _of_stage(sizes, assignment)
     return EngineMemory(
         at_rest=rest,
         init_peak_bytes=building_bytes if sizes.knobs.stage == 3 else max(building_bytes, _casting_bytes(sizes)),
-        during_segment=segments,
+        during_segment=tuple(max(course, key=lambda held: held.total_bytes) for course in courses),
         during_update=max(update, key=lambda held: held.total_bytes),
+        course=courses,
         entering_segment=entering,
     )
 
@@ -39,8 +40,8 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
 _Held = tuple[Components, ...]
 
 
-def _of_stage(sizes: Sizes, assignment: Assignment) -> tuple[Components, _Held, _Held, _Held, int]:
-    """Returns (at rest, entering and during each segment, moments of the update, bytes while the engine is made)."""
+def _of_stage(sizes: Sizes, assignment: Assignment) -> tuple[Components, _Held, tuple[_Held, ...], _Held, int]:
+    """Returns (at rest, entering each segment, its course, moments of the update, bytes while the engine is made)."""
     if sizes.knobs.stage == 0:
         return (
             memory_replicated.at_rest(sizes),

@@ -94,8 +94,8 @@ class Gathered:
         return self.sizes.width_bytes * padded * (self.sizes.gather_copies + (0 if in_place else 1))
 
     @cached_property
-    def reducing(self) -> tuple[tuple[Components, ...], Components]:
-        """Gradients and reductions in each segment, and those of the last bucket, when backward has ended."""
+    def reducing(self) -> tuple[tuple[tuple[Components, ...], ...], Components]:
+        """The course of gradients and reductions in each segment, and those of the last bucket at the end."""
         return _reducing(self)
 
     @property
@@ -126,15 +126,18 @@ def entering_segments(part: Gathered) -> tuple[Components, ...]:
     )
 
 
-def during_segments(part: Gathered) -> tuple[Components, ...]:
-    """Returns gathered parameters, arriving gradients and reductions in each segment, in the worst micro-batch.
+def during_segments(part: Gathered) -> tuple[tuple[Components, ...], ...]:
+    """Returns the course of each segment: gathered parameters, gradients that come, and reductions.
+
+    In the worst micro-batch; what is gathered is the most of the segment throughout.
 
     When activations are at their peak, an all-gather of an earlier segment has ended and given up its copy.
     """
     reducing, _ = part.reducing
     window = _window_bytes(part, lambda window: window.begun)
     return tuple(
-        held + Components(gathered_parameters=window_bytes) for held, window_bytes in zip(reducing, window, strict=True)
+        tuple(held + Components(gathered_parameters=window_bytes) for held in course)
+        for course, window_bytes in zip(reducing, window, strict=True)
     )
 
 
@@ -159,8 +162,8 @@ def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int
     return found
 
 
-def _reducing(part: Gathered) -> tuple[tuple[Components, ...], Components]:
-    """Returns gradients and reductions in each segment, and those of the last bucket, when backward has ended.
+def _reducing(part: Gathered) -> tuple[tuple[tuple[Components, ...], ...], Components]:
+    """Returns the course of gradients and reductions in each segment, and those of the last bucket at the end.
 
     A gradient larger than the bucket is not copied into it: it waits, for the next one or the end, where it is.
     """
@@ -178,7 +181,7 @@ def _reducing(part: Gathered) -> tuple[tuple[Components, ...], Components]:
             waiting_bytes = 0 if sent_for[index] else waiting_bytes
             waiting_bytes += sizes.width_bytes * sizes.elements[index] if sizes.waits(index) else 0
             moments.append(Components(gradients=waiting_bytes + unfinished_bytes))
-        found.append(max(moments, key=lambda held: held.total_bytes))
+        found.append(tuple(moments))
     return tuple(found), Components(gradients=waiting_bytes, buffers=part.reduced_bytes(sent_for[None]))
 
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from costmodels.deepspeed.memory_accumulation import accumulation
 from costmodels.deepspeed.memory_reduction import Kept, Reduction
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import FlatShards, arrivals
 from costmodels.engine import Components
 from costmodels.states import FP32_BYTES
+
+_Course = tuple[Components, ...]
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Partitioned:
         return self.sizes.width_bytes * self.sizes.num_buckets * self.sizes.knobs.reduce_bucket_size
 
     @cached_property
-    def reducing(self) -> tuple[tuple[Components, ...], Components]:
-        """What each segment and the end of backward hold where gradients are reduced as they are complete.
+    def reducing(self) -> tuple[tuple[_Course, ...], Components]:
+        """The course of each segment, and what its end holds, where backward reduces gradients as they are complete.
 
         In the worst micro-batch: stage 2 keeps one sum of earlier ones, to which the next is added when it is
         complete; the last one of stage 1 starts with all gradients, and moves them one by one into what is kept.
@@ -64,58 +67,46 @@ def at_rest(part: Partitioned) -> Components:
     )
 
 
-def during_segments(part: Partitioned) -> tuple[Components, ...]:
-    """Returns gradients and buckets in each segment, in the worst micro-batch."""
+def during_segments(part: Partitioned) -> tuple[_Course, ...]:
+    """Returns the course of each segment, gradients and buckets, in the worst micro-batch."""
     sizes = part.sizes
     if sizes.knobs.stage == 2:
         return part.reducing[0]
-    accumulating = _accumulating(part, sizes.width_bytes * sum(sizes.trainable))
+    accumulating = accumulation(sizes, part.bucket_bytes)
     if not sizes.knobs.overlap_comm:
         return accumulating
     if sizes.shape.num_micro_batches == 1:
         return part.reducing[0]
     return tuple(
-        max(before, last, key=lambda held: held.total_bytes)
+        tuple(max(pair, key=lambda held: held.total_bytes) for pair in zip(before, last, strict=True))
         for before, last in zip(accumulating, part.reducing[0], strict=True)
     )
 
 
-def _reducing(part: Partitioned, kept_before_bytes: int, left_bytes: int) -> tuple[tuple[Components, ...], Components]:
-    """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile."""
+def _reducing(part: Partitioned, kept_before_bytes: int, left_bytes: int) -> tuple[tuple[_Course, ...], Components]:
+    """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile.
+
+    The buckets are there from the first complete gradient on, in each micro-batch anew.
+    """
     sizes = part.sizes
     reduction = Reduction(part.kept, left_bytes)
     order = (index for completed in sizes.completed for index in completed)
     sent_for = dict(arrivals(order, sizes.elements, sizes.knobs.reduce_bucket_size))
     found = []
-    for number, completed in enumerate(sizes.completed):
-        moments = [reduction.now]
+    bucket_bytes = 0
+    for completed, unfinished_bytes in zip(sizes.completed, sizes.unfinished_bytes, strict=True):
+        beside = Components(gradients=kept_before_bytes + unfinished_bytes)
+        course = [reduction.now + beside + Components(buffers=bucket_bytes)]
+        bucket_bytes = part.bucket_bytes if completed else bucket_bytes
+        bucket = Components(buffers=bucket_bytes)
         for index in completed:
             arriving = Components(gradients=sizes.width_bytes * sizes.elements[index])
-            moments.append(reduction.send(sent_for[index]) + arriving)
+            course.append(reduction.send(sent_for[index]) + arriving + beside + bucket)
             reduction.join(index)
-            moments.append(reduction.now)
-        beside = Components(
-            gradients=kept_before_bytes + sizes.unfinished_bytes[number],
-            buffers=part.bucket_bytes if number in sizes.bucket_segments else 0,
-        )
-        found.append(max(moments, key=lambda held: held.total_bytes) + beside)
+            course.append(reduction.now + beside + bucket)
+        found.append(tuple(course))
     last = reduction.send(sent_for[None])
     return tuple(found), last + Components(gradients=kept_before_bytes, buffers=part.bucket_bytes)
-
-
-def _accumulating(part: Partitioned, all_bytes: int) -> tuple[Components, ...]:
-    """Stage 1 without a reduction: gradients as autograd leaves them, beside buckets that wait from the first on."""
-    sizes = part.sizes
-    accumulates = sizes.shape.num_micro_batches > 1
-    found = []
-    so_far_bytes = 0
-    for number, completed_bytes in enumerate(sizes.completed_bytes):
-        so_far_bytes += completed_bytes
-        arriving_bytes = sizes.arriving_bytes[number]
-        held_bytes = all_bytes + arriving_bytes if accumulates else max(so_far_bytes, arriving_bytes)
-        waits = accumulates or number in sizes.bucket_segments
-        found.append(Components(gradients=held_bytes, buffers=part.bucket_bytes if waits else 0))
-    return tuple(found)
 
 
 def during_update(part: Partitioned) -> tuple[Components, ...]:

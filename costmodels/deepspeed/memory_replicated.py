@@ -9,6 +9,7 @@ deepspeed/runtime/fp16/unfused_optimizer.py, 0.19.8.
 
 from __future__ import annotations
 
+from costmodels.deepspeed.memory_accumulation import accumulation
 from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.deepspeed.reduce import engine_buckets, flat_copy
 from costmodels.engine import Components
@@ -24,18 +25,9 @@ def at_rest(sizes: Sizes) -> Components:
     )
 
 
-def during_segments(sizes: Sizes) -> tuple[Components, ...]:
-    """Returns the gradients in each segment: those so far, or all of them from the second micro-batch on."""
-    all_bytes = sizes.width_bytes * sum(sizes.trainable)
-    accumulates = sizes.shape.num_micro_batches > 1
-    found = []
-    so_far_bytes = 0
-    for completed_bytes, arriving_bytes in zip(sizes.completed_bytes, sizes.arriving_bytes, strict=True):
-        so_far_bytes += completed_bytes
-        # A gradient that is added to an older one exists beside it for a moment; a first one is taken over as it is.
-        held_bytes = all_bytes + arriving_bytes if accumulates else max(so_far_bytes, arriving_bytes)
-        found.append(Components(gradients=held_bytes))
-    return tuple(found)
+def during_segments(sizes: Sizes) -> tuple[tuple[Components, ...], ...]:
+    """Returns the course of each segment: the gradients so far, or all of them from the second micro-batch on."""
+    return accumulation(sizes)
 
 
 def during_update(sizes: Sizes) -> tuple[Components, ...]:

@@ -94,22 +94,6 @@ class Sizes:
         return tuple(tuple(completed) for completed in found)
 
     @cached_property
-    def completed_bytes(self) -> tuple[int, ...]:
-        """For each segment, bytes of the gradients that are complete in it."""
-        return tuple(self.width_bytes * sum(self.elements[index] for index in found) for found in self.completed)
-
-    @cached_property
-    def arriving_bytes(self) -> tuple[int, ...]:
-        """For each segment, bytes of gradients that autograd holds before any engine sees them.
-
-        The largest that the segment completes, and the sums of tied parameters that are used again further on.
-        """
-        return tuple(
-            unfinished_bytes + self.width_bytes * max((self.elements[index] for index in completed), default=0)
-            for completed, unfinished_bytes in zip(self.completed, self.unfinished_bytes, strict=True)
-        )
-
-    @cached_property
     def unfinished_bytes(self) -> tuple[int, ...]:
         """For each segment, bytes of the sums of tied parameters that are used again further on."""
         found = []
@@ -140,20 +124,6 @@ class Sizes:
             )
             for segment in self.workload.segments
         )
-
-    @cached_property
-    def bucket_segments(self) -> frozenset[int]:
-        """The backward segments that run beside the reduction buckets, which the first complete gradient makes.
-
-        Where one gradient is most of the first segment (a head), its activations are gone before the bucket comes.
-        """
-        filled = [number for number, found in enumerate(self.completed) if found]
-        if not filled:
-            return frozenset()
-        first = [self.elements[index] for index in self.completed[filled[0]]]
-        starts_beside = 2 * max(first) <= sum(first)
-        begin = filled[0] if starts_beside else filled[0] + 1
-        return frozenset(range(begin, len(self.completed)))
 
     def shards(self, elements: tuple[int, ...]) -> int:
         """Elements of a rank's shards when each tensor is cut into N parts of its own (stage 3)."""

@@ -5,8 +5,8 @@ that stays. In a segment, beyond that:
 
 - gathered parameters: c_p P of the running block and of the next one, whose gather runs meanwhile; a kept block
   (s = 1 < p) from its forward to the end of its backward;
-- gradients: c_g P_t of the running block until it is reduced over g > 1; for g = 1 the largest tensor, which autograd
-  makes before it is added to the shard;
+- gradients: those of the running block that are complete, until they are reduced over g > 1; for g = 1 the one that
+  autograd makes before it is added to the shard;
 - buffers: the reduction in flight of the block before, its flat input c_r P_t and its output c_r P_t/g.
 
 In the update: the reduced gradients as fp32 slices of degree o, and the largest block being spread between p and o.
@@ -60,16 +60,21 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Engi
     )
     forward, backward = _uses(workload, "forward"), _uses(workload, "backward")
     gathered = _gathered_bytes(workload, assignment, widths, forward, backward)
-    gradients, buffers = _gradient_bytes(workload, assignment, widths, backward)
+    unreduced, in_flight = _gradients(workload, assignment, widths, backward)
+    courses = tuple(
+        tuple(
+            Components(gathered_parameters=full_bytes, gradients=held_bytes, buffers=flight_bytes)
+            for held_bytes in held
+        )
+        for full_bytes, held, flight_bytes in zip(gathered, unreduced, in_flight, strict=True)
+    )
     largest = max((num_block_params(workload, block)[0] for block in workload.blocks), default=0)
     return EngineMemory(
         at_rest=at_rest,
         # Blocks are built one after the other, each in fp32 before it is sharded.
         init_peak_bytes=at_rest.parameters + at_rest.optimizer_states + FP32_BYTES * largest,
-        during_segment=tuple(
-            Components(gathered_parameters=full, gradients=unreduced, buffers=in_flight)
-            for full, unreduced, in_flight in zip(gathered, gradients, buffers, strict=True)
-        ),
+        during_segment=tuple(max(course, key=lambda held: held.total_bytes) for course in courses),
+        course=courses,
         during_update=_during_update(workload, assignment, shape, widths),
     )
 
@@ -94,26 +99,43 @@ def _gathered_bytes(
     return held
 
 
-def _gradient_bytes(
+def _gradients(
     workload: Workload, assignment: Assignment, widths: StateWidths, backward: list[_Use]
-) -> tuple[list[int], list[int]]:
-    """Unreduced gradients, and reductions in flight, in each segment."""
-    unreduced = [0] * len(workload.segments)
+) -> tuple[list[list[int]], list[int]]:
+    """Unreduced gradients through the course of each segment, and reductions in flight in each."""
+    reduced_in: dict[int, int] = {}
     in_flight = [0] * len(workload.segments)
     done = sorted(backward, key=lambda use: (use.last, use.first))
     for index, use in enumerate(done):
         block = workload.blocks[use.block]
         _, num_trainable = num_block_params(workload, block)
         grad_degree = assignment[block.block_class].grad_degree
-        if grad_degree == 1:
-            trained = [workload.parameters[each] for each in block.parameters if workload.parameters[each].trainable]
-            largest = max((parameter.num_elements for parameter in trained), default=0)
-            _hold(unreduced, use.first, use.last, widths.gradient * largest)
-            continue
-        _hold(unreduced, use.first, use.last, widths.gradient * num_trainable)
-        end = done[index + 1].last if index + 1 < len(done) else use.last
-        _hold(in_flight, use.last, end, widths.gradient * (num_trainable + shard_elements(num_trainable, grad_degree)))
-    return unreduced, in_flight
+        if grad_degree > 1:
+            reduced_in |= dict.fromkeys(block.parameters, use.last)
+            end = done[index + 1].last if index + 1 < len(done) else use.last
+            flat_bytes = widths.gradient * (num_trainable + shard_elements(num_trainable, grad_degree))
+            _hold(in_flight, use.last, end, flat_bytes)
+    return _courses(workload, widths, reduced_in), in_flight
+
+
+def _courses(workload: Workload, widths: StateWidths, reduced_in: dict[int, int]) -> list[list[int]]:
+    """Bytes of unreduced gradients before each is complete, as it comes, after it, and so on, in each segment.
+
+    `reduced_in` has the segment at whose end a parameter's gradient is reduced; others are added to a shard at once.
+    """
+    courses = []
+    waiting: dict[int, int] = {}
+    for position, segment in enumerate(workload.segments):
+        course = [sum(waiting.values())]
+        for index in segment.gradients:
+            arriving_bytes = widths.gradient * workload.parameters[index].num_elements
+            course.append(sum(waiting.values()) + arriving_bytes)
+            if reduced_in.get(index, -1) >= position:
+                waiting[index] = arriving_bytes
+            course.append(sum(waiting.values()))
+        courses.append(course)
+        waiting = {index: num_bytes for index, num_bytes in waiting.items() if reduced_in[index] > position}
+    return courses
 
 
 def _during_update(workload: Workload, assignment: Assignment, shape: StepShape, widths: StateWidths) -> Components:

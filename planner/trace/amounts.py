@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from costmodels.workload import Amount, Event, Phase, Recomputed, Segment, Timeline, Work
-from planner.trace.segments import Change, MeasuredSegment
+from planner.trace.segments import MeasuredSegment
 
 
 class MismatchError(Exception):
@@ -57,10 +57,9 @@ def join_recomputed(
     held = _held_longer(segments, small, large, recomputed, micro_batch_size)
     for position, (one, other) in enumerate(zip(small, large, strict=True)):
         if one.block in recomputed:
-            joined = _timeline(one.changes, other.changes, micro_batch_size)
+            joined = _timeline(one, other, micro_batch_size)
             if position in held:
-                kept = Event(held[position].constant, held[position].per_sample)
-                joined = Timeline((*joined.events, kept) if one.phase == "forward" else (kept, *joined.events))
+                joined = _with(joined, held[position], at_end=one.phase == "forward")
             found[one.block].setdefault(one.phase, []).append(joined)
     counts = {index: Counter(s.phase for s in segments if s.block == index) for index in found}
     able = {index: parts for index, parts in found.items() if _is_recomputed(parts, counts[index])}
@@ -131,7 +130,7 @@ def _segment(one: MeasuredSegment, other: MeasuredSegment, micro_batch_size: int
         flop=sum((each.flop for each in work), Amount()),
         io_bytes=affine(one.io_bytes, other.io_bytes, micro_batch_size),
         num_operators=one.num_operators,
-        timeline=_timeline(one.changes, other.changes, micro_batch_size),
+        timeline=_timeline(one, other, micro_batch_size),
         product_io_bytes=affine(one.product_io_bytes, other.product_io_bytes, micro_batch_size),
         gradients=one.gradients,
         work=work,
@@ -147,22 +146,37 @@ def _joined_work(one: MeasuredSegment, other: MeasuredSegment, micro_batch_size:
     )
 
 
-def _timeline(small: Sequence[Change], large: Sequence[Change], micro_batch_size: int) -> Timeline:
-    """Returns the changes as events; neighbours that both come to life, or both die, at any size are one."""
-    if [change[:3] for change in small] != [change[:3] for change in large]:
+def _timeline(small: MeasuredSegment, large: MeasuredSegment, micro_batch_size: int) -> Timeline:
+    """Returns the changes as events; neighbours that both come to life, or both die, at any size are one.
+
+    A gradient is complete after the operator's results have come to life and what it needed has died.
+    """
+    if [c[:3] for c in small.changes] != [c[:3] for c in large.changes] or small.completed != large.completed:
         raise MismatchError
     events: list[Event] = []
-    for one, other in zip(small, large, strict=True):
+    completed: list[int] = []
+    for one, other in zip(small.changes, large.changes, strict=True):
+        while len(completed) < len(small.completed) and small.completed[len(completed)] < one.operator:
+            completed.append(len(events))
         amount = affine(one.delta_bytes, other.delta_bytes, micro_batch_size)
         event = Event(amount.constant, amount.per_sample, one.is_gradient)
         if not event.constant and not event.per_sample:
             continue
-        last = events[-1] if events else None
+        last = events[-1] if events and completed[-1:] != [len(events)] else None
         if last is not None and last.is_gradient == event.is_gradient and _direction(last) * _direction(event) > 0:
             events[-1] = Event(last.constant + event.constant, last.per_sample + event.per_sample, event.is_gradient)
         else:
             events.append(event)
-    return Timeline(tuple(events))
+    completed += [len(events)] * (len(small.completed) - len(completed))
+    return Timeline(tuple(events), tuple(completed))
+
+
+def _with(timeline: Timeline, amount: Amount, *, at_end: bool) -> Timeline:
+    """Returns the timeline with one event more, after all others or before them."""
+    event = Event(amount.constant, amount.per_sample)
+    if at_end:
+        return replace(timeline, events=(*timeline.events, event))
+    return Timeline((event, *timeline.events), tuple(position + 1 for position in timeline.completed))
 
 
 def _direction(event: Event) -> int:

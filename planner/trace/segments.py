@@ -37,6 +37,8 @@ class MeasuredSegment:
     num_operators: int
     changes: tuple[Change, ...]
     gradients: tuple[int, ...]
+    completed: tuple[int, ...]
+    """For each of `gradients`, the operator after which it was complete, counted from the first of the segment."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,8 @@ def measure_segments(
             product_io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if node.meta["flop"]),
             num_operators=sum(node.meta["is_kernel"] for node in stretch.nodes),
             changes=_changes(stretch, events[position]),
-            gradients=tuple(gradients[position]),
+            gradients=tuple(index for _, index in gradients[position]),
+            completed=tuple(operator - stretch.nodes[0].meta["index"] for operator, _ in gradients[position]),
         )
         for position, stretch in enumerate(stretches)
     ]
@@ -102,12 +105,14 @@ def _changes(stretch: _Stretch, events: list[tuple[MemoryEvent, bool]]) -> tuple
     return tuple(Change(*key, delta_bytes) for key, delta_bytes in sorted(sums.items()))
 
 
-def _gradients(facts: ModelFacts, recording: Recording, segment_of: list[int], num_segments: int) -> list[list[int]]:
-    """Returns for each segment the parameters whose gradients autograd completes in it, in order of time."""
+def _gradients(
+    facts: ModelFacts, recording: Recording, segment_of: list[int], num_segments: int
+) -> list[list[tuple[int, int]]]:
+    """Returns for each segment (operator, parameter) of the gradients that are complete in it, in order of time."""
     index_of = {parameter.name: index for index, parameter in enumerate(facts.parameters)}
-    gradients: list[list[int]] = [[] for _ in range(num_segments)]
+    gradients: list[list[tuple[int, int]]] = [[] for _ in range(num_segments)]
     for operator, name in recording.completed:
-        gradients[segment_of[operator]].append(index_of[name])
+        gradients[segment_of[operator]].append((operator, index_of[name]))
     return gradients
 
 

@@ -1,0 +1,28 @@
+"""Gradients as autograd leaves them in the parameters, where no reduction takes them away during backward."""
+
+from __future__ import annotations
+
+from costmodels.deepspeed.memory_sizes import Sizes
+from costmodels.engine import Components
+
+
+def accumulation(sizes: Sizes, bucket_bytes: int = 0) -> tuple[tuple[Components, ...], ...]:
+    """Returns the course of each segment (see `EngineMemory.course`), in the worst micro-batch.
+
+    With several micro-batches all gradients are there from the first one on, and each that comes exists beside the
+    older one for a moment; with one, each is taken over as it is. Buckets wait from the first complete gradient on.
+    """
+    accumulates = sizes.shape.num_micro_batches > 1
+    held_bytes = sizes.width_bytes * sum(sizes.trainable) if accumulates else 0
+    waiting_bytes = bucket_bytes if accumulates else 0
+    found = []
+    for completed, unfinished_bytes in zip(sizes.completed, sizes.unfinished_bytes, strict=True):
+        course = [Components(gradients=held_bytes + unfinished_bytes, buffers=waiting_bytes)]
+        for index in completed:
+            arriving_bytes = sizes.width_bytes * sizes.elements[index]
+            waiting_bytes = bucket_bytes
+            course.append(Components(gradients=held_bytes + arriving_bytes + unfinished_bytes, buffers=waiting_bytes))
+            held_bytes += 0 if accumulates else arriving_bytes
+            course.append(Components(gradients=held_bytes + unfinished_bytes, buffers=waiting_bytes))
+        found.append(tuple(course))
+    return tuple(found)
