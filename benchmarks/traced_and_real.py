@@ -10,6 +10,7 @@ measures only what is missing, so that a run can be stopped, or done in parts (`
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -88,6 +89,7 @@ def _import_once() -> None:
     import planner.verify  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.freeze()  # The collector of a process need not look through what they share.
     warnings.simplefilter("ignore")
 
 
@@ -98,8 +100,9 @@ def _in_own_process(name: str) -> dict[str, Any]:
         os.close(read)
         signal.alarm(TIME_LIMIT_S)
         with os.fdopen(write, "w") as file:
-            for mode in MODES:
-                file.write(json.dumps({mode: _verified(name, mode)}) + "\n")
+            for autocast in (None, "bf16"):
+                for mode, found in _verified(name, autocast).items():
+                    file.write(json.dumps({mode: found}) + "\n")
                 file.flush()
         os._exit(0)
     os.close(write)
@@ -111,23 +114,39 @@ def _in_own_process(name: str) -> dict[str, Any]:
     return {mode: measured.get(mode, {"error": ended}) for mode in MODES}
 
 
-def _verified(name: str, mode: str) -> dict[str, Any]:
+def _verified(name: str, autocast: Literal["bf16"] | None) -> dict[str, Any]:
+    """Returns the two modes, without recomputation and with it, of one trace."""
     from planner.model_graph import ModelSource
+    from planner.trace import trace
     from planner.verify import verify
     from tests.zoo.registry import spec
 
-    try:
-        found = verify(
-            ModelSource(spec=spec(name), kind="file"),
-            precision="fp32",
-            autocast="bf16" if "autocast" in mode else None,
-            micro_batch_size=MICRO_BATCH_SIZE,
-            recompute="recomputed" in mode,
-        )
-    except Exception as error:  # a model that cannot be traced, or run, is a row of the table
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        return {"error": f"{type(error).__name__}: {error}", "line": f"{Path(line.filename).name}:{line.lineno}"}
-    return found.model_dump(mode="json")
+    modes = [mode for mode in MODES if ("autocast" in mode) == (autocast is not None)]
+    source = ModelSource(spec=spec(name), kind="file")
+    found: dict[str, Any] = {}
+    graph, trace_s = None, 0.0
+    for mode in modes:
+        # A model that cannot be traced, or run, is a row of the table.
+        try:
+            if graph is None:
+                started = time.perf_counter()
+                graph = trace(source, precision="fp32", device="cpu", autocast=autocast)
+                trace_s = time.perf_counter() - started
+            again = "recomputed" in mode
+            verified = verify(
+                source,
+                precision="fp32",
+                autocast=autocast,
+                micro_batch_size=MICRO_BATCH_SIZE,
+                recompute=again,
+                graph=graph,
+            )
+            found[mode] = {**verified.model_dump(mode="json"), "trace_s": trace_s}
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(line.filename).name}:{line.lineno}"
+            found[mode] = {"error": f"{type(error).__name__}: {error}", "line": where}
+    return found
 
 
 def _summary(modes: dict[str, Any]) -> str:

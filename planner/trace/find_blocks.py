@@ -29,14 +29,15 @@ def find_blocks(facts: ModelFacts, recording: Recording) -> BlockLayout:
         owned[next(order[up] for up in ancestors(parameter.name) if up in order)].append(index)
     classes: dict[str, int] = {}
     blocks = []
-    for name in order:
+    run_again = _run_again(recording, block_of)
+    for index, name in enumerate(order):
         signature = signatures.of(name) if name else "root"
         blocks.append(
             Block(
                 name=name,
                 block_class=classes.setdefault(signature, len(classes)),
                 parameters=tuple(owned[order[name]]),
-                recomputable=name in repeated and _reads_gradients(name, signatures),
+                recomputable=name in repeated and index not in run_again and _reads_gradients(name, signatures),
             )
         )
     return BlockLayout(tuple(blocks), block_of, repetitions)
@@ -109,6 +110,13 @@ def _by_first_execution(names: list[str], recording: Recording) -> list[str]:
             block = next(up for up in ancestors(node.meta["fqn"]) if up in known)
             first.setdefault(block, node.meta["index"])
     return sorted(names, key=lambda name: first.get(name, len(recording.graph.nodes)))
+
+
+def _run_again(recording: Recording, block_of: dict[str, int]) -> frozenset[int]:
+    """Returns the blocks that the model's own checkpoints recompute already."""
+    return frozenset(
+        block_of[node.meta["fqn"]] for node in recording.graph.nodes if node.meta.get("phase") == "recomputation"
+    )
 
 
 def _reads_gradients(name: str, signatures: Signatures) -> bool:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from costmodels.strategy import Precision
 from planner.model_graph import ModelSource
-from planner.trace.cpu_kernels import cpu_kernels
+from planner.trace.cpu_kernels import fused_lstm
 from planner.verify.allocator import allocations
 from planner.verify.tensors_alive import TensorsAlive
 from runtime.load_model import build, cast_floats, loss_of
@@ -117,7 +117,7 @@ def as_traced(autocast: Literal["bf16", "fp16"] | None) -> Iterator[Any]:
     torch.manual_seed(SEED)
     gc.disable()
     try:
-        with cpu_kernels():
+        with fused_lstm():
             yield torch.autocast("cpu", dtype=DTYPES[autocast]) if autocast else nullcontext()
     finally:
         gc.enable()

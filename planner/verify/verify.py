@@ -31,6 +31,7 @@ def verify(
     sequence_length: int | None = None,
     micro_batch_size: int = 2,
     recompute: bool = False,
+    graph: ModelGraph | None = None,
 ) -> Verification:
     """Returns the traced step beside one that really ran on this CPU, and the emitted graph's loss beside the model's.
 
@@ -41,13 +42,15 @@ def verify(
         sequence_length: Tokens per sample; None leaves the model's default.
         micro_batch_size: Samples of the real step.
         recompute: Whether every block that can be is recomputed in backward.
+        graph: What `trace` gave for the same source and arguments on "cpu"; None traces it here.
 
     Raises:
         InputError: The source is wrong, or the real step does not fit into this machine's memory.
         TraceError: The model cannot be traced.
     """
     started = time.perf_counter()
-    graph = trace(source, precision=precision, device="cpu", autocast=autocast, sequence_length=sequence_length)
+    if graph is None:
+        graph = trace(source, precision=precision, device="cpu", autocast=autocast, sequence_length=sequence_length)
     trace_s = time.perf_counter() - started
     check_room(graph, micro_batch_size)
     model = real_model(source, micro_batch_size, precision, sequence_length)

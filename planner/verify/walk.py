@@ -23,9 +23,10 @@ def walk(workload: Workload, micro_batch_size: int, *, recompute: bool) -> Walke
     """Returns the figures for a micro-batch, with every block recomputed that can be, or none."""
     live = peak = saved = 0
     flop = {"forward": 0, "backward": 0, "recomputation": 0}
+    run_again = _run_again(workload) if recompute else frozenset()
     for segment in workload.segments:
         flop[segment.phase] += segment.flop.at(micro_batch_size)
-        if recompute and segment.phase == "forward" and segment.recomputed is not None:
+        if segment.phase == "forward" and segment.block in run_again:
             flop["recomputation"] += segment.flop.at(micro_batch_size)
         for timeline in _timelines(segment, recompute=recompute):
             for event in timeline.events:
@@ -34,6 +35,15 @@ def walk(workload: Workload, micro_batch_size: int, *, recompute: bool) -> Walke
         if segment.phase == "forward":
             saved = live
     return Walked(saved, peak, flop["forward"], flop["backward"], flop["recomputation"])
+
+
+def _run_again(workload: Workload) -> frozenset[int]:
+    """Returns the blocks whose forward runs again: one that gets no gradient has nothing to run it for."""
+    return frozenset(
+        segment.block
+        for segment in workload.segments
+        if segment.phase == "backward" and segment.recomputed is not None and segment.recomputed.again.events
+    )
 
 
 def _timelines(segment: Segment, *, recompute: bool) -> Iterator[Timeline]:
