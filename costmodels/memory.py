@@ -102,29 +102,6 @@ def moments(
     )
 
 
-def autograd_memory(workload: Workload, micro_batch_size: int, *, recompute: bool = False) -> tuple[int, int]:
-    """Returns (bytes saved when forward ends, greatest live bytes) of the step in one process without an engine.
-
-    Counted are activations, and the gradients of parameters as autograd leaves them in a first step; not parameters,
-    buffers and the batch.
-
-    Args:
-        workload: The traced step.
-        micro_batch_size: Samples.
-        recompute: Whether all recomputable blocks are recomputed.
-    """
-    alive_bytes = saved_bytes = peak_bytes = 0
-    for segment in workload.segments:
-        recomputed = segment.recomputed if recompute else None
-        timelines = (recomputed.again, recomputed.timeline) if recomputed else (segment.timeline,)
-        for event in (event for timeline in timelines for event in timeline.events):
-            alive_bytes += event.constant + event.per_sample * micro_batch_size
-            peak_bytes = max(peak_bytes, alive_bytes)
-        if segment.phase == "forward":
-            saved_bytes = alive_bytes
-    return saved_bytes, peak_bytes
-
-
 def _walk(
     workload: Workload, engine_memory: EngineMemory, assignment: Assignment, shape: StepShape
 ) -> Iterator[tuple[str, int, Components]]:
