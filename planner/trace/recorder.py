@@ -169,7 +169,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _operand(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):
-            node = item.__dict__.get("_trace_node") or self._node_by_storage(item)
+            node = item.__dict__.get("_trace_node")
+            if (
+                node is None or node.graph is not self._graph
+            ):  # a tensor of the model's that is no parameter outlives runs
+                node = self._node_by_storage(item)
             if item.requires_grad:
                 node.meta["requires_grad"] = True
             return node
