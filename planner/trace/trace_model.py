@@ -12,6 +12,7 @@ from planner.trace.amounts import affine
 from planner.trace.explain_failure import explained
 from planner.trace.fake_model import FakeModel, fake_model
 from planner.trace.fallback import Way, trace_by_way
+from planner.trace.find_experts import find_experts, with_axes
 from planner.trace.left_as_it_was import left_as_it_was
 from planner.trace.notices import notices
 from planner.trace.time_limit import time_limit
@@ -79,14 +80,16 @@ class _Tracer:
                 f"{self._source.spec}: the batch is {model.input_bytes} bytes for {MICRO_BATCH_SIZE} samples and for "
                 f"{MICRO_BATCH_SIZE + 1}. Give its tensors micro_batch_size samples along their first axis."
             )
+        experts = find_experts(model.facts, step.recording)
         workload = Workload(
-            parameters=model.facts.parameters,
+            parameters=with_axes(model.facts.parameters, experts),
             blocks=step.layout.blocks,
             segments=step.segments,
             input_bytes=affine(model.input_bytes, larger.input_bytes, MICRO_BATCH_SIZE),
             buffer_bytes=model.facts.buffer_bytes,
             composites=self._composites(model),
             linears=step.linears,
+            leaf_modules=experts.leaf_modules,
         )
         return ModelGraph(
             name=model.facts.type_name,
@@ -101,6 +104,7 @@ class _Tracer:
                 *step.recording.warnings,
                 *model.shadow.assumed,
                 *step.notes,
+                *experts.notes,
                 *notices(self._source, model, self._sequence_length),
             ),
             workload=workload,

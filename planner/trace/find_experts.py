@@ -1,0 +1,186 @@
+"""Finds the expert layers of a model in its recording: weights that hold experts stacked, and layers of separate ones.
+
+Which tokens an expert gets is decided by floats, of which a trace knows none: it spreads them evenly. The weights of
+all experts take part in every step all the same, and are gathered like any others. But where experts are modules of
+their own and their layer looks which of them have tokens, ranks may call different ones: an engine that gathers each
+module as it is called would wait for ranks that never come. Such a layer has to be gathered whole.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from costmodels.workload import Parameter
+from planner.trace.recording import ModelFacts, Recording
+
+aten = torch.ops.aten
+
+_CHOICES = frozenset({aten.topk.default, aten.argmax.default, aten.sort.default, aten.argsort.default, aten.max.dim})
+_PRODUCTS = frozenset({aten._grouped_mm.default, aten.bmm.default, aten.baddbmm.default})
+"""Products of a stack of matrices, one for each expert."""
+_PICKS = frozenset({aten.select.int, aten.index.Tensor, aten.index_select.default, aten.unbind.int, aten.split.Tensor})
+_READS = frozenset(
+    {
+        aten.index.Tensor,
+        aten.index_select.default,
+        aten.nonzero.default,
+        aten.masked_select.default,
+        aten.index_add_.default,
+        aten.index_add.default,
+        aten._index_put_impl_.default,
+        aten.index_put_.default,
+    }
+)
+"""Operators that take the tokens of an expert, or put its results back."""
+_SAME = frozenset({aten.transpose.int, aten.t.default, aten._to_copy.default, aten.detach.default, aten.view.default})
+"""Operators after which a stack is a stack; none of them moves its first axis where experts are stacked."""
+_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool})
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """What was found."""
+
+    axes: dict[int, int]
+    """By index of a parameter, the axis along which it holds experts."""
+    leaf_modules: tuple[str, ...]
+    """Modules that call experts of their own for the tokens that they have, in the model's order."""
+    notes: tuple[str, ...]
+    """What to tell a person."""
+
+
+def find_experts(facts: ModelFacts, recording: Recording) -> Experts:
+    """Returns the expert weights and layers; what one layer shows is taken to hold for all of its class."""
+    axes, leaves = _axes(facts, recording), _leaf_modules(facts, recording)
+    return Experts(axes, leaves, tuple(_notes(facts, axes, leaves)))
+
+
+def with_axes(parameters: tuple[Parameter, ...], experts: Experts) -> tuple[Parameter, ...]:
+    """Returns the parameters with their axes of experts."""
+    return tuple(
+        replace(parameter, expert_axis=experts.axes[index]) if index in experts.axes else parameter
+        for index, parameter in enumerate(parameters)
+    )
+
+
+def _notes(facts: ModelFacts, axes: dict[int, int], leaves: tuple[str, ...]) -> Iterator[str]:
+    if axes or leaves:
+        yield "routing is taken to be uniform: all experts of a layer get the same share of the tokens"
+    if leaves:
+        yield (
+            f"{', '.join(dict.fromkeys(facts.modules[name].type_name for name in leaves))}: experts are called where "
+            "their tokens are, on each rank others; at stage 3 the layer is gathered whole (leaf_module in the "
+            "DeepSpeed configuration)"
+        )
+
+
+def _axes(facts: ModelFacts, recording: Recording) -> dict[int, int]:
+    index_of = {parameter.name: index for index, parameter in enumerate(facts.parameters)}
+    shown: dict[tuple[str, str], None] = {}
+    for node in recording.graph.nodes:
+        if node.meta.get("kind") != "parameter" or len(node.meta["out"][0]) < 2:
+            continue
+        owner, _, own = node.meta["name"].rpartition(".")
+        if _is_stack(node, _numbers_of_experts(facts, owner)):
+            shown[facts.modules[owner].class_name, own] = None
+    return {
+        index_of[f"{name}.{own}"]: 0
+        for name, module in facts.modules.items()
+        for class_name, own in shown
+        if module.class_name == class_name and f"{name}.{own}" in index_of
+    }
+
+
+def _is_stack(parameter: fx.Node, numbers: frozenset[int]) -> bool:
+    """By use: the operand of a grouped product, or picked from by an index where its module has so many experts."""
+    waiting = [parameter]
+    while waiting:
+        stack = waiting.pop()
+        shape = stack.meta["out"][0]
+        for user in stack.users:
+            if user.target in _PRODUCTS and len(shape) == 3 and _is_second(user, stack):
+                return user.target is aten._grouped_mm.default or shape[0] in numbers
+            if user.target in _PICKS and shape[0] in numbers and _axis(user) == 0:
+                return True
+            if user.target in _SAME:
+                waiting.append(user)
+    return False
+
+
+def _is_second(user: fx.Node, stack: fx.Node) -> bool:
+    return user.args[2 if user.target is aten.baddbmm.default else 1] is stack
+
+
+def _axis(user: fx.Node) -> int:
+    if user.target is aten.index.Tensor:
+        indices: Any = user.args[1]
+        return 0 if indices and indices[0] is not None else 1
+    position = 2 if user.target is aten.split.Tensor else 1
+    axis = user.args[position] if len(user.args) > position else user.kwargs.get("dim", 0)
+    return axis if isinstance(axis, int) else 0
+
+
+def _numbers_of_experts(facts: ModelFacts, name: str) -> frozenset[int]:
+    """The whole numbers that a module, or the one around it, holds under a name that speaks of experts."""
+    around = name.rpartition(".")[0]
+    held = (pair for module in (name, around) for pair in ast.literal_eval(facts.modules[module].attributes or "[]"))
+    return frozenset(value for key, value in held if "expert" in key and type(value) is int and value > 1)
+
+
+def _leaf_modules(facts: ModelFacts, recording: Recording) -> tuple[str, ...]:
+    readers = {recording.calls[node.meta["call"]].module for node in _tainted_reads(recording.graph)}
+    called: dict[str, list[str]] = {}
+    for call in recording.calls[1:]:
+        called.setdefault(recording.calls[call.parent].module, []).append(call.module)
+    classes = {
+        facts.modules[name].class_name: None
+        for name in facts.modules
+        if name and name in readers and _calls_one_of_many(facts, called.get(name, []))
+    }
+    return tuple(name for name, module in facts.modules.items() if module.class_name in classes)
+
+
+def _tainted_reads(graph: fx.Graph) -> Iterator[fx.Node]:
+    """Yields operators of forward that read by indices which a choice among floats decided."""
+    tainted: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function" or node.meta.get("phase", "forward") != "forward":
+            continue
+        comes_from_choice = any(operand in tainted for operand in node.all_input_nodes)
+        if comes_from_choice and node.target in _READS:
+            yield node
+        chooses = node.target in _CHOICES and (comes_from_choice or _is_float(node.all_input_nodes[0]))
+        if chooses or (comes_from_choice and _is_whole(node)):
+            tainted.add(node)
+
+
+def _is_whole(node: fx.Node) -> bool:
+    out = node.meta.get("out")
+    return isinstance(out, tuple) and len(out) == 2 and out[1] in _WHOLE
+
+
+def _is_float(node: fx.Node) -> bool:
+    out = node.meta.get("out")
+    return isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], torch.dtype) and out[1].is_floating_point
+
+
+def _calls_one_of_many(facts: ModelFacts, called: list[str]) -> bool:
+    """Whether the module itself calls modules that have equals beside them, with parameters of the same shapes."""
+    for expert in called:
+        around = facts.modules[expert.rpartition(".")[0]]
+        equals = [other for other in around.children if _form(facts, other) == _form(facts, expert)]
+        if len(equals) > 1 and _form(facts, expert)[1]:
+            return True
+    return False
+
+
+def _form(facts: ModelFacts, name: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
+    beneath = [other for other in facts.modules if other == name or other.startswith(f"{name}.")]
+    shapes = (facts.parameters[index].shape for other in beneath for index in facts.modules[other].parameters)
+    return facts.modules[name].class_name, tuple(shapes)
