@@ -1,5 +1,6 @@
 """Laws of memory that hold for every workload: of the walk over the step, and of what DeepSpeed holds."""
 
+import itertools
 from dataclasses import replace
 
 from hand_workload import recomputed, timeline
@@ -10,7 +11,7 @@ from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.memory import memory
 from costmodels.memory import moments, step_memory
 from costmodels.strategy import StepShape, Strategy
-from costmodels.workload import Amount, Block, ModuleCall, Parameter, Segment, Workload
+from costmodels.workload import Amount, Block, Event, ModuleCall, Parameter, Segment, Timeline, Workload
 
 WIDTH = {"fp32": 4, "bf16": 2}
 
@@ -163,3 +164,21 @@ def test_nothing_is_alive_when_backward_has_ended(workload, stage, shape):
         held_by_last = last.recomputed.timeline if last.recomputed and recompute == "full" else last.timeline
         ended = found[-2].activation_bytes - held_by_last.peak_bytes(shape.micro_batch_size)
         assert ended + held_by_last.net_bytes.at(shape.micro_batch_size) == 0
+
+
+events = st.builds(Event, st.integers(-500, 500), st.integers(-500, 500), st.booleans())
+
+
+@given(st.lists(events, max_size=12), st.lists(st.integers(0, 12), max_size=4), st.integers(1, 40))
+def test_the_peak_between_two_gradients_is_the_greatest_of_all_moments_between_them(found, cuts, size):
+    completed = tuple(sorted(min(cut, len(found)) for cut in cuts))
+    timeline = Timeline(tuple(found), completed)
+    alive = [0]
+    for event in found:
+        alive.append(alive[-1] + (0 if event.is_gradient else event.constant + event.per_sample * size))
+    bounds = [0, *completed, len(found)]
+    expected = tuple(max(alive[first : last + 1]) for first, last in itertools.pairwise(bounds))
+    assert timeline.peaks_bytes(size) == expected
+    assert timeline.completing_bytes(size) == tuple(alive[cut] for cut in completed)
+    assert timeline.peak_bytes(size) == max(alive)
+    assert timeline.net_bytes.at(size) == alive[-1]

@@ -10,7 +10,7 @@ from costmodels.deepspeed.memory import memory
 from costmodels.engine import Components, EngineMemory
 from costmodels.memory import moments, step_memory
 from costmodels.strategy import StepShape, Strategy
-from costmodels.workload import Amount
+from costmodels.workload import Amount, Event, Timeline
 
 N = 4
 STAGES = {0: (1, 1, 1, 1), 1: (1, 1, 1, N), 2: (1, 1, N, N), 3: (N, N, N, N)}
@@ -100,6 +100,26 @@ def test_input_and_buffers_are_alive_when_they_are():
     assert result.at_rest_bytes == 1050
     assert result.components.activations == 11 + 220
     assert result.components.parameters == 1050
+
+
+def test_what_an_engine_holds_is_laid_over_the_moment_at_which_a_gradient_comes():
+    workload = hand_workload((100,), (0,))
+    # 60 bytes come and go before the gradient is complete, 20 of them are still there then; afterwards 30 more come.
+    backward = Timeline((Event(60, 0), Event(-40, 0), Event(30, 0), Event(-50, 0)), completed=(2,))
+    workload = replace(workload, segments=(workload.segments[0], replace(workload.segments[1], timeline=backward)))
+
+    def peak(*gradients):
+        course = tuple(Components(gradients=held) for held in gradients)
+        worst = max(course, key=lambda held: held.gradients)
+        held = replace(nothing_held(workload), during_segment=(Components(), worst), course=((Components(),), course))
+        result = step_memory(workload, held, assignment(workload), shape())
+        return result.peak_bytes - 1000
+
+    assert peak(0, 0, 0) == 60
+    assert peak(0, 70, 0) == 20 + 70
+    assert peak(0, 15, 15) == 50 + 15
+    assert peak(5, 40, 20) == max(60 + 5, 20 + 40, 50 + 20)
+    assert peak(100) == 60 + 100  # Of a course of another length only the worst is known.
 
 
 def test_the_update_is_the_peak_when_it_holds_most():

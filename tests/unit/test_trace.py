@@ -169,7 +169,7 @@ def test_every_parameter_is_in_one_block(odd: ModelGraph, example: ModelGraph) -
 
 def test_llama_70b_does_the_operations_of_its_closed_form(tmp_path: Path) -> None:
     """2 operations per weight and token forward, twice that backward; attention 4 S^2 h, then 2.5 x that."""
-    hidden, inner, layers, heads, groups, vocab, length = 8192, 28672, 8, 64, 8, 32000, 4096
+    hidden, inner, layers, heads, groups, vocab, length = 8192, 28672, 80, 64, 8, 128256, 4096
     config = {
         "model_type": "llama",
         "hidden_size": hidden,
@@ -179,6 +179,7 @@ def test_llama_70b_does_the_operations_of_its_closed_form(tmp_path: Path) -> Non
         "num_key_value_heads": groups,
         "vocab_size": vocab,
         "max_position_embeddings": length,
+        "rope_theta": 500000.0,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     source = ModelSource(spec=str(tmp_path / "config.json"), kind="hf_config")
