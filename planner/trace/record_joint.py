@@ -146,6 +146,7 @@ class _Reader:
     def _held(self, held: dict[str, nn.Parameter], number_of: dict[str, int]) -> None:
         placeholders = [node for node in self._nodes if node.op == "placeholder"]
         numbers = dict(zip(placeholders, (number_of[name] for name in held), strict=False))
+        self._parameter_name: dict[Any, str] = dict(zip(placeholders, held, strict=False))
         self._owners = Owners(self._writer.facts.parameters, numbers)
         for node, index in numbers.items():
             self._new[node] = self._writer.parameters[index]
@@ -177,6 +178,8 @@ class _Reader:
 
     def _operator(self, node: fx.Node, value: Any) -> fx.Node:
         phase = self._phases.get(node.name, "backward")
+        if phase == "forward":
+            self._note_linear(node)
         is_view = bool(getattr(node.target, "is_view", False))
         if phase == "forward":
             call = self._writer.enter(self._owners.forward(node, is_view))
@@ -196,6 +199,16 @@ class _Reader:
             is_kernel=not (is_view or node.target in _FREE),
             reads_rows=node.target in _LOOKUPS,
         )
+
+    def _note_linear(self, node: fx.Node) -> None:
+        """torch.nn.functional.linear with a bias is `addmm(bias, rows, weight.t())` where rows are a matrix or more."""
+        if node.target is not aten.addmm.default:
+            return
+        bias, _, transposed = node.args
+        if isinstance(transposed, fx.Node) and transposed.target is aten.t.default:
+            weight, of_bias = (self._parameter_name.get(each) for each in (transposed.args[0], bias))
+            if weight is not None and of_bias is not None:
+                self._writer.linear(weight, of_bias)
 
     def _work(self, node: fx.Node, value: Any) -> tuple[Kind, int]:
         args: Any = map_arg(node.args, lambda operand: operand.meta.get("val"))
