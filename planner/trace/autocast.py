@@ -145,8 +145,11 @@ def _fp32(operator: Any, casts: _Casts) -> _Call:
 
 def _fp32_result(operator: Any, casts: _Casts) -> _Call:  # noqa: ARG001 - a policy
     place = [argument.name for argument in operator._schema.arguments].index("dtype")
+    fused = _FUSED_SOFTMAX.get(operator)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if fused is not None and args[0].dtype == torch.float16 and len(args) == 2 and not kwargs:
+            return fused(*args, True)
         if _is_eligible(args[0]):
             if len(args) > place:
                 args = (*args[:place], args[place] or torch.float32, *args[place + 1 :])
@@ -155,6 +158,13 @@ def _fp32_result(operator: Any, casts: _Casts) -> _Call:  # noqa: ARG001 - a pol
         return operator(*args, **kwargs)
 
     return call
+
+
+_FUSED_SOFTMAX = {
+    torch.ops.aten.softmax.int: torch.ops.aten._softmax.default,
+    torch.ops.aten.log_softmax.int: torch.ops.aten._log_softmax.default,
+}
+"""Kernels that read fp16 and give fp32. Source: torch 2.13, aten/src/ATen/native/SoftMax.cpp, softmax."""
 
 
 def _fp32_norm(operator: Any, casts: _Casts) -> _Call:  # noqa: ARG001 - a policy
