@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from planner.trace.autocast import autocast_region, autocast_rules
@@ -59,6 +60,7 @@ def record_step(
         autocast_rules(device),
         kernels as notes,
         _without_collector(),
+        _buffers_as_before(model.module),
         recorder.recording(),
     ):
         phase = "forward"
@@ -75,6 +77,18 @@ def record_step(
     model.module.zero_grad()
     warnings = (*recording.warnings, *operator_warnings(recording.graph), *missing, *notes)
     return replace(recording, warnings=warnings)
+
+
+@contextmanager
+def _buffers_as_before(module: nn.Module) -> Iterator[None]:
+    """What a forward puts in the place of a buffer is gone for the next recording: each is of a first step."""
+    before = [(child, dict(child._buffers)) for child in module.modules()]
+    try:
+        yield
+    finally:
+        for child, buffers in before:
+            child._buffers.clear()
+            child._buffers.update(buffers)
 
 
 @contextmanager
