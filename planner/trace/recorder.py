@@ -1,4 +1,4 @@
-"""Runs beneath a training step and writes its `Recording`: each operator becomes a node, each storage has its events."""
+"""Runs beneath a training step and writes its `Recording`: a node for each operator, events for each storage."""
 
 from __future__ import annotations
 
