@@ -15,19 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.deepspeed.leaves import leaves_of
 from costmodels.engine import Assignment
 from costmodels.strategy import Strategy
 from costmodels.workload import ModuleCall, Phase, Workload
 
-LEAF_CLASSES = frozenset(
-    {
-        "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
-        "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
-        "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock",
-    }
-)
-"""Modules of these classes are gathered whole, with all beneath them, and hooked as if nothing were.
-Source: `DEFAULT_LEAF_MODULE_CLASSES`, deepspeed/runtime/zero/leaf_module_config.py, 0.19.8."""
+_Leaves = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +54,28 @@ class _Moment:
     is_leaf: bool
 
 
-def hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
+def hooks(workload: Workload, assignment: Assignment, knobs: Knobs) -> tuple[Hook, ...]:
     """Returns the hooks of one micro-batch in order, forward then backward.
 
     Assumes what `runtime.recompute` does: the forward of a recomputed module is wrapped beneath its own hooks, and
     runs again right after the module's own fetch for backward, before any child's.
     """
     # Degrees do not matter here, so that all strategies share what is worked out once.
-    return _hooks(workload, tuple(Strategy(1, 1, 1, 1, strategy.recompute) for strategy in assignment))
+    leaves = tuple(leaves_of(workload, knobs).items())
+    return _hooks(workload, tuple(Strategy(1, 1, 1, 1, strategy.recompute) for strategy in assignment), leaves)
 
 
 @lru_cache(maxsize=32)
-def _hooks(workload: Workload, assignment: Assignment) -> tuple[Hook, ...]:
+def _hooks(workload: Workload, assignment: Assignment, leaves: _Leaves) -> tuple[Hook, ...]:
     timeline = tuple(
         replace(moment, call=replace(moment.call, parameters=_as_numbered(workload, moment.call)))
-        for moment in _timeline(workload, assignment)
+        for moment in _timeline(workload, assignment, dict(leaves))
     )
     forward = tuple(hook for moment in timeline for hook in _forward_hooks(moment, moment.forward_segment))
     return forward + tuple(_backward(timeline))
 
 
-def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
+def _timeline(workload: Workload, assignment: Assignment, leaves: dict[str, tuple[int, ...]]) -> Iterator[_Moment]:
     """Yields starts and ends. A call ends when the next one is not deeper."""
     recomputed = {
         block.name
@@ -88,7 +83,6 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
         if block.recomputable and assignment and assignment[block.block_class].recompute == "full"
     }
     backward_of = _backward_segments(workload)
-    leaves = leaves_of(workload)
     opened: list[_Moment] = []
     for index, segment in enumerate(workload.segments):
         if segment.phase != "forward":
@@ -111,19 +105,6 @@ def _timeline(workload: Workload, assignment: Assignment) -> Iterator[_Moment]:
             yield opened[-1]
     while opened:
         yield replace(opened.pop(), is_start=False)
-
-
-def leaves_of(workload: Workload) -> dict[str, tuple[int, ...]]:
-    """Returns the modules that are gathered whole, each with its parameters."""
-    names = [name for class_name, names in workload.composites if class_name in LEAF_CLASSES for name in names]
-    return {
-        name: tuple(
-            index
-            for index, parameter in enumerate(workload.parameters)
-            if any(own.startswith(f"{name}.") for own in (parameter.name, *parameter.aliases))
-        )
-        for name in names
-    }
 
 
 def _as_numbered(workload: Workload, call: ModuleCall) -> tuple[int, ...]:

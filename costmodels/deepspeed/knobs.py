@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
+from costmodels.deepspeed.leaf_setting import leaf_setting
 from costmodels.engine import Assignment
 from costmodels.strategy import Precision, StepShape
 from costmodels.workload import Workload
@@ -23,6 +24,15 @@ PERSISTENT_ELEMENTS = 100_000
 LIVE_ELEMENTS = 1_000_000_000
 SUB_GROUP_ELEMENTS = 100_000_000
 """Elements of a rank's shard updated at once in stage 3: the optimizer's temporaries are of this size."""
+
+
+DEFAULT_LEAF_CLASSES = (
+    "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
+    "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
+    "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock",
+)
+"""Classes whose modules stage 3 gathers whole without being told.
+Source: `DEFAULT_LEAF_MODULE_CLASSES`, deepspeed/runtime/zero/leaf_module_config.py, 0.19.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,12 @@ class Knobs:
     """`bf16.check_grad_overflow`; fp16 always checks, fp32 never."""
     grad_accum_precision: Precision | None = None
     """`data_types.grad_accum_dtype`; None: the model's own."""
+    leaf_classes: tuple[str, ...] = DEFAULT_LEAF_CLASSES
+    """`leaf_module.classes`: stage 3 gathers their modules whole (`costmodels.deepspeed.leaves`)."""
+    leaf_names: tuple[str, ...] = ()
+    """`leaf_module.names`, likewise."""
+    leaf_name_suffixes: tuple[str, ...] = ()
+    """`leaf_module.name_suffixes`, likewise."""
 
 
 def default_knobs(stage: int) -> Knobs:
@@ -107,8 +123,11 @@ def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: 
     secondary = assignment[0].secondary_degree
     kept = secondary == 1 and shape.world_size > 1
     recomputes = any(strategy.recompute == "full" for strategy in assignment)
+    leaf_classes, leaf_names = leaf_setting(workload, knobs.leaf_classes)
     return replace(
         knobs,
+        leaf_classes=leaf_classes,
+        leaf_names=leaf_names,
         prefetch_bucket_size=max(1, min(PREFETCH_ELEMENTS, block)),
         param_persistence_threshold=min(PERSISTENT_ELEMENTS, num_params // 1000),
         max_live_parameters=num_params if kept else min(LIVE_ELEMENTS, num_params, 2 * block),

@@ -33,7 +33,7 @@ class Gathered:
     def micro_batches(self) -> tuple[MicroBatch, ...]:
         """What a steady step gathers: its first micro-batch and the further ones."""
         num_micro_batches = min(self.sizes.shape.num_micro_batches, 2)
-        order = hooks(self.sizes.workload, self.assignment)
+        order = hooks(self.sizes.workload, self.assignment, self.sizes.knobs)
         return gathers(self.sizes.workload, order, self.sizes.knobs, num_micro_batches)
 
     @cached_property

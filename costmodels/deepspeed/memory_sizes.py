@@ -88,7 +88,7 @@ class Sizes:
         """For each segment, the parameters whose gradients are complete in it, in order; a tied one at its last use."""
         last_use = {index: number for number, uses in enumerate(self._uses) for index in uses}
         found: list[list[int]] = [[] for _ in self._uses]
-        for index in gradient_order(self.workload, self.knobs.stage):
+        for index in gradient_order(self.workload, self.knobs):
             if index in last_use:
                 found[last_use[index]].append(index)
         return tuple(tuple(completed) for completed in found)

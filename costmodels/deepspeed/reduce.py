@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from costmodels.deepspeed.hooks import leaves_of
 from costmodels.deepspeed.knobs import Knobs
+from costmodels.deepspeed.leaves import leaves_of
 from costmodels.engine import Operation
 from costmodels.workload import Workload
 
@@ -18,8 +18,7 @@ ENGINE_BUCKET_ELEMENTS = 500_000_000
 """Stage 0's bucket; no setting changes it. Source: MEMORY_OPT_ALLREDUCE_SIZE, deepspeed/runtime/engine.py, 0.19.8."""
 
 
-@lru_cache(maxsize=16)
-def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
+def gradient_order(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
     """Returns the trainable parameters in the order in which their gradients come to be reduced.
 
     That is the order in which backward completes them, as traced: of a weight and its bias autograd reaches the bias
@@ -30,6 +29,12 @@ def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
     Source: `LinearFunctionForZeroStage3`, deepspeed/runtime/zero/linear.py, and `reduce_leaf_module_grads`,
     deepspeed/runtime/zero/stage3.py, 0.19.8.
     """
+    leaves = tuple(leaves_of(workload, knobs).values()) if knobs.stage == 3 else ()
+    return _gradient_order(workload, knobs.stage, leaves)
+
+
+@lru_cache(maxsize=16)
+def _gradient_order(workload: Workload, stage: int, leaves: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     order = [index for segment in workload.segments for index in segment.gradients]
     if stage < 3:
         return tuple(order)
@@ -37,7 +42,7 @@ def gradient_order(workload: Workload, stage: int) -> tuple[int, ...]:
     for place, (bias, weight) in enumerate(list(pairwise(order))):
         if (weight, bias) in linears:
             order[place : place + 2] = weight, bias
-    for parameters in leaves_of(workload).values():
+    for parameters in leaves:
         together = [index for index in parameters if workload.parameters[index].trainable]
         reached = [index for index in order if index in together]
         if reached:

@@ -73,7 +73,7 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]
     trainable = tuple(index for index, parameter in enumerate(workload.parameters) if parameter.trainable)
     shards = FlatShards(sizes, trainable, world)
     by_gradient = knobs.stage == 2 or knobs.overlap_comm
-    order = gradient_order(workload, knobs.stage)
+    order = gradient_order(workload, knobs)
     if not by_gradient:
         order = tuple(sorted(order))
     cause: Cause = "backward" if knobs.stage == 2 else "boundary"
@@ -98,7 +98,9 @@ def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, k
     padded = [-(-parameter.num_elements // world) * world for parameter in workload.parameters]
     sent: Counter[_Sent] = Counter()
     # Equal micro-batches are one object, and are counted together: M can be in the hundreds.
-    for _, equal in groupby(gathers(workload, hooks(workload, assignment), knobs, shape.num_micro_batches), key=id):
+    for _, equal in groupby(
+        gathers(workload, hooks(workload, assignment, knobs), knobs, shape.num_micro_batches), key=id
+    ):
         micro_batch, *others = equal
         for gather in micro_batch.gathers:
             sent[_gathered(gather, padded, world, width, workload, knobs)] += 1 + len(others)
@@ -120,7 +122,7 @@ def _gathered(gather: Gather, padded: list[int], world: int, width: int, workloa
 
 def _reduced(workload: Workload, padded: list[int], world: int, width: int, knobs: Knobs) -> Iterator[_Sent]:
     sizes = [parameter.num_elements for parameter in workload.parameters]
-    for bucket in filled_buckets(gradient_order(workload, knobs.stage), sizes, knobs.reduce_bucket_size):
+    for bucket in filled_buckets(gradient_order(workload, knobs), sizes, knobs.reduce_bucket_size):
         elements = sum(sizes[parameter] for parameter in bucket)
         if not knobs.reduce_scatter and knobs.contiguous_gradients and elements <= knobs.reduce_bucket_size:
             yield "all_reduce", 1, world, elements * width, "backward"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodels.deepspeed.knobs import Knobs, choose_knobs
+from costmodels.deepspeed.knobs import DEFAULT_LEAF_CLASSES, Knobs, choose_knobs
 from costmodels.engine import Assignment
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -84,4 +84,11 @@ def _zero_optimization(knobs: Knobs) -> dict[str, Any]:
     }
     if knobs.hpz_partition_size > 1:
         section["zero_hpz_partition_size"] = knobs.hpz_partition_size
+    leaves = {
+        "classes": knobs.leaf_classes if knobs.leaf_classes != DEFAULT_LEAF_CLASSES else (),
+        "names": knobs.leaf_names,
+        "name_suffixes": knobs.leaf_name_suffixes,
+    }
+    if any(leaves.values()):
+        section["leaf_module"] = {name: list(value) for name, value in leaves.items() if value}
     return section

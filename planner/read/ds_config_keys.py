@@ -113,7 +113,6 @@ NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "cpu_offload": (False, None),
     "cpu_offload_param": (False, None),
     "enable_sanity_checks": (False,),
-    "leaf_module": (None, {}),
     "legacy_stage1": (False,),
     "module_granularity_threshold": (0,),
     "offload_optimizer": (None, {}),

@@ -55,3 +55,27 @@ def flag(value: Any, key: str) -> bool:
     if found is None:
         raise InputError(f"{key}: {value!r} is neither true nor false; write true or false")
     return found
+
+
+def leaf_module(value: Any, key: str) -> dict[str, tuple[str, ...]]:
+    """Returns the settings of `leaf_module` as `Knobs` names them; what is left out keeps DeepSpeed's default.
+
+    Source: `DeepSpeedZeroLeafModuleConfig`, deepspeed/runtime/zero/leaf_module_config.py, 0.19.8.
+
+    Raises:
+        InputError: Not a section of lists of names.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"{key}: {value!r} is no section; write {{'classes': ['NameOfTheClass']}}")
+    known = ("classes", "names", "name_suffixes")
+    found: dict[str, tuple[str, ...]] = {}
+    for name, entries in value.items():
+        if name not in known:
+            raise InputError(f"{key}.{name}: DeepSpeed has no such key and refuses it; it has {', '.join(known)}")
+        listed = [entries] if isinstance(entries, str) else entries
+        if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
+            raise InputError(f"{key}.{name}: {entries!r} is no list of names; write ['NAME', ...]")
+        found[f"leaf_{name}"] = tuple(dict.fromkeys(listed))
+    return found

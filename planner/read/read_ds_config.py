@@ -13,7 +13,7 @@ from costmodels.deepspeed.knobs import Knobs, default_knobs
 from costmodels.strategy import Precision
 from planner.errors import InputError
 from planner.read import ds_config_keys as keys
-from planner.read.ds_config_values import flag, optional_whole, whole
+from planner.read.ds_config_values import flag, leaf_module, optional_whole, whole
 from planner.read.given_config import GivenConfig
 
 _OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd"}
@@ -102,6 +102,7 @@ def _knobs(section: Any, warnings: list[str]) -> Knobs:
         raise InputError(f"zero_optimization: {section!r} is no section; write {{'stage': 0}} to {{'stage': 3}}")
     where = "zero_optimization."
     names = [*keys.SIZES, *keys.FLAGS, *keys.NOT_FOLLOWED, *keys.HARMLESS, "stage", "zero_hpz_partition_size"]
+    names += ["leaf_module"]
     names += [f"stage3_{name}" for name in keys.PREFIXED]
     _check_names(section, names, keys.REMOVED_ZERO, where, warnings)
     if section.get("stage") == "auto":
@@ -122,6 +123,7 @@ def _knobs(section: Any, warnings: list[str]) -> Knobs:
         raise InputError("zero_optimization.contiguous_gradients: false is not followed by the cost model; write true")
     secondary = whole(given.get("zero_hpz_partition_size", 1), f"{where}zero_hpz_partition_size")
     knobs = replace(default_knobs(stage), hpz_partition_size=max(1, secondary) if stage == 3 else 1)
+    knobs = replace(knobs, **leaf_module(given.get("leaf_module"), f"{where}leaf_module"))  # type: ignore[arg-type]
     return replace(knobs, **sizes, **flags)  # type: ignore[arg-type]
 
 

@@ -85,7 +85,7 @@ class Case:
         if knobs.stage == 3:
             return 0
         flat = Partitioned(sizes).flat
-        order = gradient_order(self.workload, 2) if knobs.stage == 2 else tuple(flat.begin)
+        order = gradient_order(self.workload, knobs) if knobs.stage == 2 else tuple(flat.begin)
         buckets = filled_buckets(order, sizes.elements, knobs.reduce_bucket_size)
         messages = (pieces for bucket in buckets for _, pieces in flat.messages(bucket, knobs))
         return sizes.width_bytes * max(flat_copy(pieces) for pieces in messages)

@@ -114,6 +114,8 @@ QUICK = [
     Case("tangled", "2", 2),
     Case("tangled", "hpz2", 2, recompute=True),
     Case("mixtral", "3", 2, "bf16", recompute=True),
+    Case("mixture", "3", 2, "bf16", recompute=True),
+    Case("mixture", "hpz2"),
     Case("perceptron", "3", knobs=(("param_persistence_threshold", 200), ("sub_group_size", 1500))),
 ]
 
@@ -131,7 +133,7 @@ def test_predicted_messages_are_those_recorded(case: Case, quick: dict[Case, lis
 
 def matrix() -> Iterator[list[Case]]:
     points = ("0", "1", "2", "3", "kept", "hpz2")
-    models = ("gpt", "encoder", "perceptron", "llama", "tangled", "mixtral")
+    models = ("gpt", "encoder", "perceptron", "llama", "tangled", "mixtral", "mixture")
     for precision in ("fp32", "bf16"):
         yield [Case(model, point, m, precision) for model in models for point in points for m in (1, 3)]
     yield [Case(model, point, 2, "bf16", recompute=True) for model in models for point in points]

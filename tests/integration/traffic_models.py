@@ -115,7 +115,56 @@ class Tangled(nn.Module):
         return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), ids.flatten())
 
 
-MODELS = {"tangled": Tangled, "gpt": TiedGPT, "encoder": FrozenEncoder, "perceptron": Perceptron}
+class Expert(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 2 * width + 1)
+        self.down = nn.Linear(2 * width + 1, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(x).relu())
+
+
+class Experts(nn.Module):
+    """Each expert is a module of its own, and is called where it has tokens: on each rank others."""
+
+    def __init__(self, width: int, num_experts: int = 5) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, num_experts, bias=False)
+        self.experts = nn.ModuleList(Expert(width) for _ in range(num_experts))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.flatten(0, 1)
+        weights, chosen = self.gate(tokens).softmax(-1).topk(2, -1)
+        result = torch.zeros_like(tokens)
+        for index, expert in enumerate(self.experts):
+            rows, places = torch.where(chosen == index)
+            if rows.numel():
+                result.index_add_(0, rows, expert(tokens[rows]) * weights[rows, places, None])
+        return result.view_as(x)
+
+
+class Mixture(nn.Module):
+    """Layers of attention and experts."""
+
+    def __init__(self, width: int = 24, num_layers: int = 2) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(50, width)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"norm": nn.LayerNorm(width), "mixer": nn.Linear(width, width), "moe": Experts(width)})
+            for _ in range(num_layers)
+        )
+        self.head = nn.Linear(width, 50)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = x + layer["mixer"](x)
+            x = x + layer["moe"](layer["norm"](x))
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1).float(), ids.flatten())
+
+
+MODELS = {"mixture": Mixture, "tangled": Tangled, "gpt": TiedGPT, "encoder": FrozenEncoder, "perceptron": Perceptron}
 
 
 def _source(name: str) -> Callable[[int, int], tuple[nn.Module, dict[str, torch.Tensor]]]:
@@ -126,3 +175,4 @@ def _source(name: str) -> Callable[[int, int], tuple[nn.Module, dict[str, torch.
 
 
 gpt, encoder, perceptron, tangled = _source("gpt"), _source("encoder"), _source("perceptron"), _source("tangled")
+mixture = _source("mixture")
