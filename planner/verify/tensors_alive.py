@@ -27,7 +27,8 @@ class TensorsAlive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = self.peak_bytes = 0
         self.flop = {"forward": 0, "recomputation": 0, "backward": 0}
-        self._outside = {tensor.untyped_storage()._cdata for tensor in outside}
+        # Held, so that a buffer which forward replaces leaves its address to no other.
+        self._outside = {tensor.untyped_storage()._cdata: tensor for tensor in outside}
         self._watches: dict[int, weakref.ref[Any]] = {}
         self._depth = 0
         self._hooks: list[RemovableHandle] = []
