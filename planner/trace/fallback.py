@@ -10,6 +10,7 @@ mistake in the model (a batch of wrong keys, no loss, a device of its own) fails
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ class TracedByWay:
 
 def trace_by_way(
     way: Way,
-    make: Callable[[], tuple[FakeModel, FakeModel]],
+    make: Callable[[int], FakeModel],
     device: Literal["cuda", "cpu"],
     autocast: Literal["bf16", "fp16"] | None,
     micro_batch_size: int,
@@ -79,7 +80,7 @@ def trace_by_way(
 
     Args:
         way: Of the ways above.
-        make: Builds the model twice, with `micro_batch_size` samples and with one more.
+        make: Builds the model with so many samples.
         device: Whose kernels to follow.
         autocast: The type of the products where the step runs under `torch.autocast`.
         micro_batch_size: Samples of the smaller model.
@@ -90,9 +91,15 @@ def trace_by_way(
     """
     first: StepError | MismatchError | None = None
     for name in _ORDER if way == "auto" else (way,):
-        small, large = make()
+        small, large = make(micro_batch_size), make(micro_batch_size + 1)
         try:
-            step = trace_step(small, large, _recorder(name, device, autocast), micro_batch_size)
+            step = trace_step(
+                small,
+                large,
+                _recorder(name, device, autocast),
+                micro_batch_size,
+                further=functools.partial(make, micro_batch_size + 2),
+            )
         except (StepError, MismatchError) as error:
             first = first or error
             if way != "auto" or not _is_of_the_way(error):

@@ -73,7 +73,7 @@ class _Tracer:
         self._device, self._sequence_length, self._way = device, sequence_length, way
 
     def graph(self) -> ModelGraph:
-        traced = trace_by_way(self._way, self._models, self._device, self._autocast, MICRO_BATCH_SIZE)
+        traced = trace_by_way(self._way, self._model, self._device, self._autocast, MICRO_BATCH_SIZE)
         model, larger, step = traced.small, traced.large, traced.step
         if model.input_bytes == larger.input_bytes:
             raise TraceError(
@@ -110,15 +110,11 @@ class _Tracer:
             workload=workload,
         )
 
-    def _models(self) -> tuple[FakeModel, FakeModel]:
-        """Returns the model with the batches of both traces."""
-        model = self._model(MICRO_BATCH_SIZE)
+    def _model(self, micro_batch_size: int) -> FakeModel:
+        model = fake_model(self._source, micro_batch_size, self._precision, self._sequence_length, self._device)
         if not model.facts.parameters:
             raise TraceError(f"{self._source.spec}: the model has no parameters, so there is nothing to train or shard")
-        return model, self._model(MICRO_BATCH_SIZE + 1)
-
-    def _model(self, micro_batch_size: int) -> FakeModel:
-        return fake_model(self._source, micro_batch_size, self._precision, self._sequence_length, self._device)
+        return model
 
     @staticmethod
     def _composites(model: FakeModel) -> tuple[tuple[str, tuple[str, ...]], ...]:

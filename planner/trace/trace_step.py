@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from costmodels.workload import Segment
 from planner.trace.amounts import MismatchError, join, join_recomputed
+from planner.trace.coarsen import COARSE, aligned, grows_evenly
 from planner.trace.fake_model import FakeModel
 from planner.trace.find_blocks import find_blocks
 from planner.trace.layout import BlockLayout
@@ -43,6 +44,7 @@ def trace_step(
     record: Callable[[FakeModel], Recording],
     micro_batch_size: int,
     max_operators: int = MAX_OPERATORS,
+    further: Callable[[], FakeModel] | None = None,
 ) -> TracedStep:
     """Returns the step of a model with its amounts for any micro-batch.
 
@@ -55,12 +57,14 @@ def trace_step(
         record: Runs a step and records it.
         micro_batch_size: Samples of `small`.
         max_operators: The most that run for the trace of all layers.
+        further: Makes the model with two samples more than `small`, for a step that runs more operators for each
+            sample; None: such a step is refused.
 
     Raises:
         StepError: The model raised, or gave no loss.
         MismatchError: It runs other operators for another micro-batch.
     """
-    return _StepTracer(small, large, record, micro_batch_size, max_operators).traced()
+    return _StepTracer(small, large, record, micro_batch_size, max_operators, further).traced()
 
 
 class _StepTracer:
@@ -71,12 +75,14 @@ class _StepTracer:
         record: Callable[[FakeModel], Recording],
         micro_batch_size: int,
         max_operators: int,
+        further: Callable[[], FakeModel] | None,
     ) -> None:
         self._small, self._large = small, large
         self._facts = small.facts
         self._record_step = record
         self._size = micro_batch_size
         self._max_operators = max_operators
+        self._further, self._is_coarse = further, False
         self._notes: list[str] = []
 
     def traced(self) -> TracedStep:
@@ -109,9 +115,22 @@ class _StepTracer:
         try:
             layout, segments = self._by_shorter(layout, full)
         except (MismatchError, StepError):
-            segments = join(full, self._measured(self._large, layout), self._size)
+            segments = self._joined(layout, full, self._measured(self._large, layout))
             layout, segments = self._with_recomputation(layout, segments)
         return TracedStep(layout, segments, self._linears(recording), recording, tuple(self._notes))
+
+    def _joined(
+        self, layout: BlockLayout, small: list[MeasuredSegment], large: list[MeasuredSegment]
+    ) -> tuple[Segment, ...]:
+        """Returns the joined segments; a third size shows whether more operators for each sample are as many each."""
+        try:
+            return join(small, large, self._size)
+        except MismatchError:
+            if self._further is None or not grows_evenly((small, large, self._measured(self._further(), layout))):
+                raise
+        self._is_coarse = True
+        self._notes.append(COARSE)
+        return join(*aligned(small, large), self._size)
 
     def _by_shorter(self, layout: BlockLayout, full: list[MeasuredSegment]) -> tuple[BlockLayout, tuple[Segment, ...]]:
         shortening = shorten(layout.repetitions, classes(layout))
@@ -134,6 +153,8 @@ class _StepTracer:
         chosen = frozenset(able)
         try:
             small, large = (self._measured(model, layout, shortening, chosen) for model in (self._small, self._large))
+            if self._is_coarse:
+                small, large = aligned(small, large)
             joined, failed = join_recomputed(segments, small, large, chosen, self._size)
         except MismatchError:
             joined, failed = segments, tuple(able)
