@@ -35,7 +35,9 @@ def graph_page(graph: ModelGraph, seconds: float | None = None) -> RenderableTyp
     parts += _titled("Memory by class, for one sample", _memory_table(classes))
     if any(segment.work for segment in workload.segments):
         parts += _titled("Operations by kind", _kinds_table(workload))
-    parts += [Text(f"\n{note}", style="dim") for note in _notes(classes)]
+    notes = _notes(classes)
+    if notes:
+        parts.append(Text("\n" + "\n".join(notes), style="dim"))
     if graph.lost:
         parts.append(Text("\nWhat this trace does not know, or bounds only", style="bold"))
         parts += [Padding(Text(sentence), (0, 0, 0, 2)) for sentence in graph.lost]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,12 @@ def talkative(micro_batch_size, sequence_length):
     print("from print")
     os.write(1, b"from below python")
     return net(micro_batch_size, sequence_length)
+
+
+def endless(micro_batch_size, sequence_length):
+    print("looping", flush=True)
+    while True:
+        pass
 
 
 def broken(micro_batch_size, sequence_length):
@@ -303,6 +310,77 @@ def test_a_trace_has_its_totals_on_top_and_serves_as_a_model(folder, graph, caps
     assert document["backward_flop"] > document["forward_flop"] > 0
     assert document["saved_bytes"] > 0
     assert len(document["blocks"]) >= 5
+
+
+def test_a_trace_says_by_which_way_it_was_made(folder, capsys):
+    arguments = ("trace", f"{folder}/model.py:net", "--sequence-length", "16", "--model-arg", "width=32")
+    code, out, _ = answered(capsys, *arguments, "--trace", "static", "--json")
+    document = json.loads(out)
+    assert (code, document["traced_by"], document["device"]) == (0, "static", "cuda")
+    assert document["lost"] and document["num_params"] > 0
+    code, out, _ = answered(capsys, *arguments, "--trace", "static", "--hardware", "frontier-mi250x")
+    assert code == 0
+    assert "its layers alone, without running it, in" in out
+    assert "What this trace does not know, or bounds only" in out
+
+
+def test_a_plan_stands_on_what_its_trace_lost(folder, capsys):
+    arguments = ("plan", f"{folder}/model.py:net", *JOB, "--model-arg", "width=32")
+    code, out, _ = answered(capsys, *arguments, "--trace", "static", "--json")
+    assert code == 0
+    assert json.loads(out)["warnings"][0].startswith("the model was traced by the way 'static'. The model did not run")
+
+
+def test_a_step_under_autocast_is_traced_and_not_yet_planned(folder, tmp_path, capsys):
+    path = tmp_path / "net.json"
+    arguments = ("trace", f"{folder}/model.py:net", "--sequence-length", "128", "--model-arg", "width=32")
+    code, _, err = answered(capsys, *arguments, "--autocast", "bf16", "--precision", "bf16")
+    assert (code, "give one of both" in err) == (2, True)
+    code, out, _ = answered(capsys, *arguments, "--autocast", "bf16", "--out", path, "--json")
+    assert code == 0
+    assert (json.loads(out)["autocast"], json.loads(out)["precision"]) == ("bf16", "fp32")
+    code, _, err = answered(capsys, "plan", path, *JOB, "--precision", "fp32")
+    assert code == 2
+    assert "autocast to bf16, which the engines here do not run yet" in err
+
+
+def test_a_verified_trace_is_beside_real_steps(folder, capsys):
+    arguments = ("trace", f"{folder}/model.py:net", "--sequence-length", "16", "--model-arg", "width=32", "--verify")
+    code, out, _ = answered(capsys, *arguments, "--precision", "fp32", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["holds"]
+    assert [step["recompute"] for step in document["steps"]] == [False, True]
+    code, out, err = answered(capsys, *arguments, "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert "--verify runs a real step on this CPU" in err
+
+
+def test_a_saved_trace_has_nothing_to_verify_or_to_trace_another_way(graph, capsys):
+    code, _, err = answered(capsys, "trace", graph, "--verify")
+    assert (code, "is a saved trace" in err) == (2, True)
+    code, _, err = answered(capsys, "plan", graph, *JOB, "--trace", "static")
+    assert (code, "--trace cannot change" in err) == (2, True)
+
+
+def test_a_trace_that_cannot_be_written_leaves_nothing(folder, tmp_path, capsys):
+    (tmp_path / "taken").mkdir()
+    arguments = ("trace", f"{folder}/model.py:net", "--sequence-length", "16", "--trace", "static")
+    code, out, err = answered(capsys, *arguments, "--out", tmp_path / "taken")
+    assert (code, out) == (2, "")
+    assert "it is a folder" in err
+    assert answered(capsys, *arguments, "--out", tmp_path / "new" / "net.json")[0] == 0
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["new", "new/net.json", "taken"]
+
+
+def test_an_interrupted_trace_ends_at_once_and_without_a_traceback(folder):
+    code = "import sys, cli; cli.main()"
+    command = [sys.executable, "-c", code, "trace", f"{folder}/model.py:endless", "--sequence-length", "8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "looping\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
 
 
 def test_what_a_model_prints_stays_off_the_output(folder, capfd):
