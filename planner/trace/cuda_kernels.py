@@ -21,6 +21,7 @@ import torch
 from planner.trace.attention_choice import AttentionCall, CudaTarget
 from planner.trace.cuda_attention import cuda_attention
 from planner.trace.cuda_recurrence import RecurrentKernels
+from planner.trace.flex_attention import fused_flex_attention
 from planner.trace.kernel_results import KernelResults
 
 aten = torch.ops.aten
@@ -47,6 +48,7 @@ def cuda_kernels(target: CudaTarget | None = None) -> Iterator[list[str]]:
                 library.impl(name, kernel, _KEY)
             # With a kernel of its own, the norm's derivative is its formula and not that of its parts.
             library.impl("_fused_rms_norm", _only_fake, "CPU")
+        stack.enter_context(fused_flex_attention(notes))
         stack.enter_context(KernelResults("cuda"))
         yield notes
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
@@ -24,6 +25,7 @@ from planner.trace.cuda_kernels import cuda_kernels
 from planner.trace.cuda_recurrence import RESERVE_NOTE
 from planner.trace.fake_model import fake_model
 from planner.trace.fake_world import fake_world
+from planner.trace.flex_attention import FLEX_NOTE
 from planner.trace.record_step import record_step
 from planner.trace.results.recurrences import cudnn_reserve_bytes
 from planner.trace.shadow import Shadow
@@ -252,6 +254,22 @@ def test_what_a_checkpoint_runs_again_takes_the_same_kernels() -> None:
         operands = tuple(torch.empty(2, 4, 16, 64, dtype=BF16, requires_grad=True) for _ in range(3))
         names = _names(step(Again(), operands, _loss))
     assert names.count("_scaled_dot_product_flash_attention") == 2
+
+
+def test_flexible_attention_is_one_operator_that_keeps_output_and_one_number_per_row() -> None:
+    class Flexible(nn.Module):
+        def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu")
+            return flex_attention(query * 1, key, value, block_mask=mask).sum()
+
+    with _on_cuda() as notes:
+        operands = tuple(torch.empty(2, 4, 128, 16, dtype=BF16, requires_grad=True) for _ in range(3))
+        dispatched = step(Flexible(), operands, lambda loss: loss)
+    assert notes == [FLEX_NOTE]
+    rows = 2 * 4 * 128
+    # The query that was made, the output, a number in fp32 for each row, and the loss.
+    assert dispatched.saved_bytes == 2 * rows * 16 * 2 + rows * 4 + 2
+    assert "shardplan_flex::flex_attention_backward" in _names(dispatched)
 
 
 @pytest.mark.parametrize(

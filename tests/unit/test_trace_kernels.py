@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from planner.model_graph import ModelSource
 from planner.trace.autocast import autocast_region
 from planner.trace.cpu_kernels import cpu_kernels
+from planner.trace.fake_model import fake_model
 from planner.trace.fake_world import fake_world
 from planner.trace.onednn_workspace import lstm_workspace_bytes
+from planner.trace.record_step import record_step
 from planner.trace.shadow import Shadow
 
 
@@ -66,6 +70,40 @@ def test_a_fake_step_of_a_module_gives_and_saves_what_a_real_one_does(name: str,
     assert (fake.saved_bytes, fake.peak_bytes) == (real.saved_bytes, real.peak_bytes)
     if name not in REORDERED:
         assert fake.operators == real.operators
+
+
+UNKNOWN = """
+import torch
+from torch import nn
+
+@torch.library.custom_op("shardplan_test::gated_matmul", mutates_args=())
+def gated_matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x @ weight
+
+gated_matmul.register_fake(lambda x, weight: x.new_empty(x.shape[0], weight.shape[1]))
+gated_matmul.register_autograd(lambda ctx, g: (g, None), setup_context=lambda ctx, inputs, output: None)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return gated_matmul(self.layer(x), self.layer.weight).sum()
+
+def make(micro_batch_size):
+    return Net(), {'x': torch.zeros(micro_batch_size, 4)}
+"""
+
+
+def test_an_operator_without_a_formula_is_told_with_the_line_that_called_it(tmp_path: Path) -> None:
+    file = tmp_path / "unknown.py"
+    file.write_text(UNKNOWN)
+    recording = record_step(fake_model(ModelSource(spec=f"{file}:make", kind="file"), 2, "fp32", None), "cpu")
+    line = 1 + UNKNOWN.splitlines().index("        return gated_matmul(self.layer(x), self.layer.weight).sum()")
+    [warning] = recording.warnings
+    assert warning.startswith(f"{file}:{line}: shardplan_test.gated_matmul.default has no formula")
+    assert "register_flop_formula" in warning
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (6, 3, 16, 64), (9, 19, 16, 3), (5, 7, 300, 17), (4, 2, 512, 256)])
