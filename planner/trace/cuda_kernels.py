@@ -23,6 +23,7 @@ from planner.trace.cuda_attention import cuda_attention
 from planner.trace.cuda_recurrence import RecurrentKernels
 from planner.trace.flex_attention import fused_flex_attention
 from planner.trace.kernel_results import KernelResults
+from planner.trace.packed_sequences import packed_sequence_kernels
 
 aten = torch.ops.aten
 
@@ -60,6 +61,7 @@ def _kernels(target: CudaTarget, notes: list[str]) -> dict[str, Callable[..., An
         "dropout": _dropout,
         "rms_norm": _rms_norm,
         **recurrent.by_name(),
+        **packed_sequence_kernels(),
     }
 
 

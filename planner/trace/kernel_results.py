@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from planner.trace.packed_sequences import pack
 from planner.trace.results import layouts, losses, recurrences
 
 aten = torch.ops.aten
@@ -61,6 +62,7 @@ _BOTH: dict[Any, _Correction] = {
 
 _WITHOUT_RULE: dict[Any, Callable[[dict[str, Any]], Any]] = {
     aten._ctc_loss.Tensor: losses.ctc,
+    aten._pack_padded_sequence.default: pack,
     aten._cudnn_rnn_backward.default: recurrences.cudnn_layers_backward,
     aten._thnn_fused_gru_cell.default: recurrences.gru_cell,
     aten._thnn_fused_gru_cell_backward.default: recurrences.gru_cell_backward,

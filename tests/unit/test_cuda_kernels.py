@@ -401,20 +401,41 @@ def test_layers_in_bf16_run_by_fused_cells_step_by_step(kind: str, cell: str) ->
     assert outputs[:2] == [(7, 2, 10), (7, 2, 10)]
 
 
-def test_packed_sequences_go_to_cudnn_in_one() -> None:
-    class Packed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.LSTM(4, 5)
+class _Packed(nn.Module):
+    """A layer over sequences of 7 and 3 tokens, and their padding again."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            packed = nn.utils.rnn.PackedSequence(x, torch.tensor([2, 2, 2, 1, 1, 1, 1]))
-            return self.layer(packed)[0].data  # type: ignore[no-any-return]
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 7]), batch_first=True, enforce_sorted=False)
+        packed = self.layer(packed)
+        return nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0]
+
+
+class _Pointwise(nn.Module):
+    def forward(self, packed: Any) -> Any:
+        return packed._replace(data=packed.data * 2)
+
+
+def test_packing_gives_and_saves_what_it_does_for_real() -> None:
+    real = step(_Packed(_Pointwise()), (torch.randn(2, 7, 4, requires_grad=True),), _loss)
     with _on_cuda():
-        dispatched = step(Packed(), (torch.empty(10, 4, requires_grad=True),), _loss)
+        fake = step(_Packed(_Pointwise()), (torch.empty(2, 7, 4, requires_grad=True),), _loss)
+    assert (fake.saved_bytes, fake.peak_bytes) == (real.saved_bytes, real.peak_bytes)
+    packed = next(results for name, results in fake.operators if name == "aten::_pack_padded_sequence")
+    assert [result.shape for result in packed] == [(10, 4), (7,)]
+
+
+def test_packed_sequences_go_to_cudnn_in_one() -> None:
+    with _on_cuda():
+        module = _Packed(nn.LSTM(4, 5, batch_first=True))
+        module.layer.register_forward_hook(lambda module, args, output: output[0])
+        dispatched = step(module, (torch.empty(2, 7, 4, requires_grad=True),), _loss)
     output = next(results[0] for name, results in dispatched.operators if name == "aten::_cudnn_rnn")
     assert output.shape == (10, 5)
+    assert "_cudnn_rnn_backward" in _names(dispatched)
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
