@@ -136,9 +136,10 @@ def num_patches(config: Any, side: int | None) -> int:
 
 def _first(config: Any, *names: str) -> Any:
     """Returns the first of these fields in the config or in the parts of it that may be about images."""
-    for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
+    for part in ("", "vision_config", "backbone_config", "encoder"):
+        owner = getattr(config, part, None) if part else config
         for name in names:
-            found = getattr(part, name, None)
+            found = getattr(owner, name, None)
             if found is not None:
                 return found
     return None

@@ -151,6 +151,10 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
             "decoder_hidden_size": 16,
         },
     ),
+    "EomtForUniversalSegmentation": (
+        "eomt",
+        {**_VIT, "num_blocks": 1, "num_queries": 5, "num_labels": 4, "num_upscale_blocks": 1, "train_num_points": 16},
+    ),
     "VideoMAEForVideoClassification": ("videomae", {**_VIT, "num_frames": 4, "tubelet_size": 2}),
     "VideoMAEForPreTraining": (
         "videomae",
@@ -167,7 +171,25 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "Wav2Vec2ForCTC": ("wav2vec2", _WAV),
     "Wav2Vec2ForSequenceClassification": ("wav2vec2", _WAV),
     "Wav2Vec2ForAudioFrameClassification": ("wav2vec2", _WAV),
+    "Wav2Vec2ForXVector": (
+        "wav2vec2",
+        {**_WAV, "tdnn_dim": [16] * 5, "tdnn_kernel": [1] * 5, "tdnn_dilation": [1] * 5},
+    ),
     "HubertForCTC": ("hubert", _WAV),
+    "MoonshineForConditionalGeneration": (
+        "moonshine",
+        {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "encoder_num_hidden_layers": 1,
+            "decoder_num_hidden_layers": 1,
+            "encoder_num_attention_heads": 4,
+            "decoder_num_attention_heads": 4,
+            "vocab_size": 128,
+            "decoder_start_token_id": 1,
+            **_IDS,
+        },
+    ),
     "ASTForAudioClassification": (
         "audio-spectrogram-transformer",
         {**_VIT, "max_length": 32, "num_mel_bins": 16, "frequency_stride": 8, "time_stride": 8},
@@ -246,6 +268,54 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             **_QWEN_VL,
             "vision_config": {"depth": 1, "embed_dim": 32, "num_heads": 4, "hidden_size": 32, "patch_size": 8},
+        },
+    ),
+    "Qwen2_5_VLForConditionalGeneration": (
+        "qwen2_5_vl",
+        {
+            **_QWEN_VL,
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "num_heads": 4,
+                "out_hidden_size": 32,
+                "patch_size": 8,
+                "fullatt_block_indexes": [0],
+            },
+        },
+    ),
+    "InternVLForConditionalGeneration": (
+        "internvl",
+        {
+            "text_config": {"model_type": "qwen2", **_LLAMA},
+            "vision_config": {**_VIT, "image_size": [32, 32], "patch_size": [8, 8]},
+            "image_token_id": 120,
+        },
+    ),
+    "Idefics2ForConditionalGeneration": (
+        "idefics2",
+        {
+            "text_config": {"model_type": "mistral", **_LLAMA},
+            "vision_config": _VIT,
+            "perceiver_config": {
+                "resampler_n_latents": 4,
+                "resampler_depth": 1,
+                "resampler_n_heads": 4,
+                "resampler_head_dim": 8,
+                "num_key_value_heads": 2,
+            },
+            "image_token_id": 120,
+        },
+    ),
+    "VisionEncoderDecoderModel": (
+        "vision-encoder-decoder",
+        {
+            "encoder": {"model_type": "vit", **_VIT},
+            "decoder": {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 64}
+            | {"vocab_size": 128, "is_decoder": True, "add_cross_attention": True},
+            "decoder_start_token_id": 1,
+            "pad_token_id": 0,
         },
     ),
     "BlipForConditionalGeneration": (

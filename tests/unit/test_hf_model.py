@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hf_configs import CONFIGS
 from planner.model_graph import ModelSource
 from planner.trace import trace
 from runtime.data import samples_like
+from runtime.hf_tasks import TASKS, classes_of
 from runtime.load_model import build, cast_floats, kept_inputs, known_sequence_length, loss_of
 from runtime.model_errors import UsageError
 
@@ -21,8 +23,22 @@ SMALL = {
     "DetrForObjectDetection": 64,
     "ResNetForImageClassification": 32,
     "Qwen2VLForConditionalGeneration": 32,
+    "Qwen2_5_VLForConditionalGeneration": 32,
 }
 """Sides of images whose configs do not say one."""
+TRACED_EACH_TIME = frozenset(
+    {
+        "BartForSequenceClassification",
+        "DetrForObjectDetection",
+        "EomtForUniversalSegmentation",
+        "InformerForPrediction",
+        "Qwen2VLForConditionalGeneration",
+        "VideoMAEForPreTraining",
+        "Wav2Vec2ForCTC",
+        "WhisperForConditionalGeneration",
+    }
+)
+"""Of the classes, those whose batches are furthest from tokens; the others are traced by the slow tests."""
 
 
 def _spec(folder: Path, name: str, **more: object) -> str:
@@ -55,13 +71,16 @@ def test_a_config_gives_its_class_a_batch_with_a_loss_and_data_like_it_too(name:
     assert torch.isfinite(loss_of(model(**cast_floats(generated.batch(range(5, 7)), torch.float32))))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name", [name if name in TRACED_EACH_TIME else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS]
+)
 def test_a_config_of_every_task_is_traced_with_all_its_parameters(name: str, tmp_path: Path) -> None:
     spec, arguments = _spec(tmp_path, name), _arguments(name)
     length = _length(spec, name)
     source = ModelSource(spec=spec, kind="hf_config", arguments=arguments)
     graph = trace(source, precision="fp32", device="cpu", sequence_length=length)
     model, _ = build(spec, "hf_config", arguments, 1, length)
+    assert graph.traced_by == "fake"
     shapes = [(parameter.name, parameter.shape) for parameter in graph.workload.parameters]
     assert shapes == [(each, tuple(parameter.shape)) for each, parameter in model.named_parameters()]
     assert sum(segment.flop.at(1) for segment in graph.workload.segments) > 0
@@ -120,3 +139,16 @@ def test_labels_follow_the_type_of_the_problem(tmp_path: Path) -> None:
         model, batch = build(_spec(tmp_path, "BertForSequenceClassification", **more), "hf_config", {}, 2, 8)
         assert (tuple(batch["labels"].shape), batch["labels"].is_floating_point()) == (shape, is_float)
         assert torch.isfinite(loss_of(model(**batch)))
+
+
+def test_the_tasks_are_documented_in_the_order_in_which_they_are_chosen() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    listed = page.split("that its model type has a class for:")[1].split("A class without a loss")[0]
+    assert re.findall(r"`([a-z0-9-]+)`", listed) == [task.name for task in TASKS]
+
+
+def test_every_task_has_a_small_config() -> None:
+    named = {
+        task.name for model_type, _ in CONFIGS.values() for name, task in classes_of(model_type) if name in CONFIGS
+    }
+    assert named == {task.name for task in TASKS}
