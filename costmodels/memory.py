@@ -108,10 +108,12 @@ def _walk(
     """Yields (phase, activation bytes, what the engine holds beyond at rest)."""
     size = shape.micro_batch_size
     alive_bytes = workload.input_bytes.at(size)
+    all_full = all(assignment[block.block_class].recompute == "full" for block in workload.blocks if block.recomputable)
     entering = engine_memory.entering_segment or (None,) * len(workload.segments)
     for number, (segment, entered) in enumerate(zip(workload.segments, entering, strict=True)):
         block = workload.blocks[segment.block]
-        recomputed = segment.recomputed if assignment[block.block_class].recompute == "full" else None
+        is_full = assignment[block.block_class].recompute == "full" if block.recomputable else all_full
+        recomputed = segment.recomputed if is_full else None
         timeline = recomputed.timeline if recomputed else segment.timeline
         name = block.name or "the root module"
         if entered is not None:

@@ -197,13 +197,16 @@ class Segment:
     """Live bytes through the segment; at the end of forward that is what is saved for backward, outputs included."""
     product_io_bytes: Amount = Amount()
     """Bytes that the operators with FLOPs read and write, the memory side of their roofline."""
+    frozen_input_bytes: Amount = Amount()
+    """Forward only: of what linear maps of frozen weights read, the storages that nobody keeps for backward."""
     gradients: tuple[int, ...] = ()
     """Backward only: indices into `Workload.parameters` of the trainable parameters whose gradients are complete in
     it, in order of time. A parameter that the loss does not reach is in no segment."""
     work: tuple[Work, ...] = ()
     """`flop` by kind and type of number."""
     recomputed: Recomputed | None = None
-    """What differs where the block is recomputed; None where it cannot be."""
+    """What differs where the block is recomputed; None where it cannot be. Of a block that cannot be itself: what
+    differs where all that can be are, as tensors of its own then live longer or shorter."""
 
     @property
     def net_bytes(self) -> Amount:

@@ -54,51 +54,34 @@ def join_recomputed(
     """
     _check_same([(s.block, s.phase) for s in small], [(s.block, s.phase) for s in large])
     found: dict[int, dict[str, list[Timeline]]] = {index: {} for index in sorted(recomputed)}
-    held = _held_longer(segments, small, large, recomputed, micro_batch_size)
-    for position, (one, other) in enumerate(zip(small, large, strict=True)):
-        if one.block in recomputed:
-            joined = _timeline(one, other, micro_batch_size)
-            if position in held:
-                joined = _with(joined, held[position], at_end=one.phase == "forward")
-            found[one.block].setdefault(one.phase, []).append(joined)
+    others: list[Timeline] = []
+    for one, other in zip(small, large, strict=True):
+        joined = _timeline(one, other, micro_batch_size)
+        (found[one.block].setdefault(one.phase, []) if one.block in recomputed else others).append(joined)
     counts = {index: Counter(s.phase for s in segments if s.block == index) for index in found}
     able = {index: parts for index, parts in found.items() if _is_recomputed(parts, counts[index])}
+    unchanged: list[tuple[int, str]] = [(s.block, s.phase) for s in segments if s.block not in recomputed]
+    _check_same(unchanged, [(s.block, s.phase) for s in small if s.block not in recomputed])
     return (
-        tuple(replace(s, recomputed=_take(able[s.block], s.phase)) if s.block in able else s for s in segments),
+        tuple(_with(segment, able, others, recomputed) for segment in segments),
         tuple(index for index in found if index not in able),
     )
 
 
-def _held_longer(
-    segments: tuple[Segment, ...],
-    small: Sequence[MeasuredSegment],
-    large: Sequence[MeasuredSegment],
-    recomputed: frozenset[int],
-    micro_batch_size: int,
-) -> dict[int, Amount]:
-    """Returns by the position of a recomputed stretch what the others free less or more than without recomputation.
+def _with(
+    segment: Segment, able: dict[int, dict[str, list[Timeline]]], others: list[Timeline], recomputed: frozenset[int]
+) -> Segment:
+    """Returns the segment with its next counterpart in the step with recomputation.
 
-    What all layers read (masks, positions) dies after the last of them, unless they hold it to run again. Such bytes
-    stay with the last stretch of forward before the place where they died, and the first of backward after it.
+    Those of other blocks may differ too: what all layers read (masks, positions) or made (copies of weights under
+    autocast) dies at another place when the layers run again.
     """
-    others = [segment for segment in segments if segment.block not in recomputed]
-    places = [at for at, one in enumerate(small) if one.block not in recomputed]
-    if [(s.block, s.phase) for s in others] != [(small[at].block, small[at].phase) for at in places]:
-        raise MismatchError
-    held: dict[int, Amount] = {}
-    for segment, at in zip(others, places, strict=True):
-        now = affine(_net_bytes(small[at]), _net_bytes(large[at]), micro_batch_size)
-        more = Amount(now.constant - segment.net_bytes.constant, now.per_sample - segment.net_bytes.per_sample)
-        step = -1 if segment.phase == "forward" else 1
-        stop = -1 if segment.phase == "forward" else len(small)
-        near = next((place for place in range(at, stop, step) if small[place].block in recomputed), None)
-        if more != Amount() and near is not None:
-            held[near] = held.get(near, Amount()) + more
-    return held
-
-
-def _net_bytes(segment: MeasuredSegment) -> int:
-    return sum(change.delta_bytes for change in segment.changes if not change.is_gradient)
+    if segment.block in able:
+        return replace(segment, recomputed=_take(able[segment.block], segment.phase))
+    if segment.block in recomputed:
+        return segment
+    timeline = others.pop(0)
+    return replace(segment, recomputed=Recomputed(timeline)) if able and timeline != segment.timeline else segment
 
 
 def _is_recomputed(parts: dict[str, list[Timeline]], counts: Counter[Phase]) -> bool:
@@ -132,6 +115,7 @@ def _segment(one: MeasuredSegment, other: MeasuredSegment, micro_batch_size: int
         num_operators=one.num_operators,
         timeline=_timeline(one, other, micro_batch_size),
         product_io_bytes=affine(one.product_io_bytes, other.product_io_bytes, micro_batch_size),
+        frozen_input_bytes=affine(one.frozen_input_bytes, other.frozen_input_bytes, micro_batch_size),
         gradients=one.gradients,
         work=work,
     )
@@ -169,14 +153,6 @@ def _timeline(small: MeasuredSegment, large: MeasuredSegment, micro_batch_size: 
             events.append(event)
     completed += [len(events)] * (len(small.completed) - len(completed))
     return Timeline(tuple(events), tuple(completed))
-
-
-def _with(timeline: Timeline, amount: Amount, *, at_end: bool) -> Timeline:
-    """Returns the timeline with one event more, after all others or before them."""
-    event = Event(amount.constant, amount.per_sample)
-    if at_end:
-        return replace(timeline, events=(*timeline.events, event))
-    return Timeline((event, *timeline.events), tuple(position + 1 for position in timeline.completed))
 
 
 def _direction(event: Event) -> int:

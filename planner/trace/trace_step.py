@@ -195,8 +195,11 @@ def _not_recomputable(
     blocks = tuple(
         replace(block, recomputable=False) if block.block_class in unable else block for block in layout.blocks
     )
+    none_left = not any(block.recomputable for block in blocks)
     kept = tuple(
-        replace(segment, recomputed=None) if layout.blocks[segment.block].block_class in unable else segment
+        replace(segment, recomputed=None)
+        if none_left or layout.blocks[segment.block].block_class in unable
+        else segment
         for segment in segments
     )
     return replace(layout, blocks=blocks), kept
