@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import runtime
+from planner.trace.model_line import shown_path
 from planner.trace.shadow import ForeignDeviceError
 
 _MOST_CHARACTERS = 400
@@ -49,5 +50,5 @@ def place(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         is_standard = frame.filename.startswith(_STANDARD) and not frame.filename.startswith(_INSTALLED)
         if not is_standard and not frame.filename.startswith(_FOREIGN):
-            return f" ({frame.filename}:{frame.lineno})"
+            return f" ({shown_path(frame.filename)}:{frame.lineno})"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from types import FrameType
 
@@ -12,6 +13,7 @@ import torch
 
 _FOREIGN = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), contextlib.__file__, "<")
 """Beginnings of the names of files that are torch's or ours, or no files."""
+_INSTALLED = f"{sysconfig.get_path('purelib')}{os.sep}"
 _CALLERS = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("record_step", "record_joint", "fake_model"))
 """Where the trace calls the model: what is further out called the trace."""
 
@@ -24,6 +26,11 @@ def model_line() -> str | None:
         if file in _CALLERS:
             return None
         if not file.startswith(_FOREIGN):
-            return f"{file}:{frame.f_lineno}"
+            return f"{shown_path(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def shown_path(file: str) -> str:
+    """Returns the path of a file for people: of an installed package from the package on, else as it is."""
+    return file.removeprefix(_INSTALLED)
