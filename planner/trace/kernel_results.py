@@ -74,6 +74,11 @@ _CPU: dict[Any, _Correction] = {
     aten.native_batch_norm.default: layouts.normalized,
     aten.native_layer_norm.default: layouts.statistics_of_weight,
     aten.native_group_norm.default: layouts.statistics_of_weight,
+    aten.roll.default: layouts.as_input,
+    aten.channel_shuffle.default: layouts.as_input,
+    aten.reflection_pad2d_backward.default: layouts.as_input,
+    aten.replication_pad2d_backward.default: layouts.as_input,
+    aten.glu_backward.default: layouts.always_contiguous,
     aten.mkldnn_rnn_layer.default: recurrences.onednn_layer,
     aten.mkldnn_rnn_layer_backward.default: recurrences.onednn_layer_backward,
 }

@@ -59,7 +59,9 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _result(tensor: torch.Tensor) -> Result:
-    return Result(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.untyped_storage().nbytes())
+    # Along an axis of one element any stride will do.
+    strides = tuple(stride if size != 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return Result(tuple(tensor.shape), strides, tensor.dtype, tensor.untyped_storage().nbytes())
 
 
 def step(module: torch.nn.Module, inputs: Any, loss_of: Callable[[Any], torch.Tensor]) -> Dispatched:

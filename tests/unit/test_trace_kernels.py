@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from dispatched import Dispatched, step
+from function_cases import ANY, LAYOUTS, OF_IMAGES, Function
 from module_cases import CASES
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -70,6 +71,42 @@ def test_a_fake_step_of_a_module_gives_and_saves_what_a_real_one_does(name: str,
     assert (fake.saved_bytes, fake.peak_bytes) == (real.saved_bytes, real.peak_bytes)
     if name not in REORDERED:
         assert fake.operators == real.operators
+
+
+class _Called(nn.Module):
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def _call(function: Function, layout: str) -> Dispatched | None:
+    torch.manual_seed(0)
+    try:
+        return step(_Called(function), (LAYOUTS[layout](),), _loss)
+    except (RuntimeError, ValueError):
+        return None  # Not for tensors of this shape.
+
+
+def _are_equal(fake: Dispatched | None, real: Dispatched | None) -> bool:
+    if fake is None or real is None:
+        return False
+    same_bytes = (fake.saved_bytes, fake.peak_bytes) == (real.saved_bytes, real.peak_bytes)
+    return same_bytes and fake.operators == real.operators
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_functions_give_and_save_what_they_do_for_real_however_axes_lie_in_memory(layout: str) -> None:
+    of_shape = ANY if layout.startswith("3") else {**ANY, **OF_IMAGES}
+    real = {name: _call(function, layout) for name, function in of_shape.items()}
+    with _fake(), cpu_kernels():
+        fake = {name: _call(of_shape[name], layout) for name, result in real.items() if result is not None}
+    assert len(fake) > 0.9 * len(of_shape)
+    wrong = [name for name, made in fake.items() if not _are_equal(made, real[name])]
+    assert not wrong
 
 
 UNKNOWN = """

@@ -74,3 +74,13 @@ def fp32_statistics(_: dict[str, Any], result: Any) -> Any:
     """
     first, *statistics = result
     return (first, *(each.float() if each.is_floating_point() else each for each in statistics))
+
+
+def as_input(call: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
+    """Channels stay last. Source: torch 2.13, aten/src/ATen/native (TensorTransformations.cpp, ChannelShuffle.cpp)."""
+    return in_format(result, suggested(call["self"]))
+
+
+def always_contiguous(_: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
+    """Whatever the input is. Source: torch 2.13, aten/src/ATen/native/GatedLinearUnit.cpp, glu_backward_cpu."""
+    return in_format(result, torch.contiguous_format)
