@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from runtime.hf_config import ReadConfig, read_config
-from runtime.hf_inputs import Example, Wanted, example_inputs, has_length
+from runtime.hf_example import Example, Wanted
+from runtime.hf_inputs import example_inputs, has_length
 from runtime.hf_tasks import model_class
 from runtime.hf_text import checked_length
 

@@ -14,7 +14,7 @@ import torch
 _FOREIGN = (*(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__)), contextlib.__file__, "<")
 """Beginnings of the names of files that are torch's or ours, or no files."""
 _INSTALLED = f"{sysconfig.get_path('purelib')}{os.sep}"
-_CALLERS = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("record_step", "record_joint", "fake_model"))
+_CALLERS = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("record_step", "joint_graph", "fake_model"))
 """Where the trace calls the model: what is further out called the trace."""
 
 

@@ -7,30 +7,19 @@ and the following of storages does not break it. Blocks are found by the paramet
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
-from unittest.mock import patch
 
 import torch
 from torch import fx, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves
 
-from planner.trace.autocast import autocast_region, autocast_rules
-from planner.trace.cpu_kernels import cpu_kernels
-from planner.trace.cuda_kernels import cuda_kernels
 from planner.trace.fake_model import FakeModel
-from planner.trace.fake_world import fake_world
 from planner.trace.fallback_owners import Owners
 from planner.trace.fallback_writer import RecordingWriter
 from planner.trace.flop_formulas import Kind
 from planner.trace.flops import operator_work
-from planner.trace.operators import registered_operators
-from planner.trace.record_step import StepError
+from planner.trace.joint_graph import joint_graph
 from planner.trace.recording import UNTRACKED, NodePhase, Recording
-from runtime.load_model import loss_of
 
 LOST = (
     "Which module an operator belongs to is inferred from the parameters that it uses: operators without any count to "
@@ -68,53 +57,8 @@ def record_joint(
     Raises:
         StepError: The model raised, or gave no loss.
     """
-    graph, phases = _joint_graph(model, device, autocast)
+    graph, phases = joint_graph(model, device, autocast)
     return _Reader(model, graph, phases).recording()
-
-
-def _joint_graph(
-    model: FakeModel, device: Literal["cuda", "cpu"], autocast: Literal["bf16", "fp16"] | None
-) -> tuple[fx.Graph, dict[str, NodePhase]]:
-    """Returns the graph, whose outputs are the loss and the gradients, and the phase of each of its nodes by name."""
-    parameters = list(model.module.parameters())
-    inputs = [leaf for leaf in tree_leaves(model.batch) if isinstance(leaf, torch.Tensor)]
-    phases: dict[str, NodePhase] = {}
-    phase = "forward"
-
-    def step(*given: list[torch.Tensor]) -> list[torch.Tensor | None]:  # noqa: ARG001 - the module holds them itself
-        nonlocal phase
-        proxies: Any = get_proxy_mode()
-        with _noting_phases(proxies.tracer.graph, phases):
-            with autocast_region(autocast):
-                loss = loss_of(model.module(**model.batch))
-            phase = "backward"
-            wanted = [parameter for parameter in parameters if parameter.requires_grad]
-            return [loss, *torch.autograd.grad(loss, wanted, allow_unused=True)]
-
-    kernels = cuda_kernels() if device == "cuda" else cpu_kernels()
-    with registered_operators(device), fake_world(model.fake_mode, model.shadow), autocast_rules(device), kernels:
-        try:
-            traced = make_fx(step, tracing_mode="real", _error_on_data_dependent_ops=False)(parameters, inputs)
-        except Exception as error:
-            raise StepError("", phase, error) from error
-    return traced.graph, phases
-
-
-@contextmanager
-def _noting_phases(graph: fx.Graph, phases: dict[str, NodePhase]) -> Iterator[None]:
-    """While on, the phase of the step is written down for each node that is made."""
-    make = graph.create_node
-
-    def noted(*args: Any, **kwargs: Any) -> fx.Node:
-        node = make(*args, **kwargs)
-        if torch._C._current_graph_task_id() == -1:
-            phases[node.name] = "forward"
-        else:  # gradients enabled inside backward: a checkpoint runs its forward again
-            phases[node.name] = "recomputation" if torch.is_grad_enabled() else "backward"
-        return node
-
-    with patch.object(graph, "create_node", noted):
-        yield
 
 
 class _Reader:
