@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from costmodels.deepspeed.frozen_inputs import frozen_input_bytes
 from costmodels.deepspeed.gather import MicroBatch, Window, gathers, persistent_parameters
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
@@ -98,6 +99,12 @@ class Gathered:
         """The course of gradients and reductions in each segment, and those of the last bucket at the end."""
         return _reducing(self)
 
+    @cached_property
+    def frozen_input_bytes(self) -> tuple[tuple[int, int], ...]:
+        """Of each segment, the inputs of frozen linear maps that are kept as it begins, and at its peak."""
+        sizes = self.sizes
+        return frozen_input_bytes(sizes.workload, self.assignment, sizes.shape.micro_batch_size)
+
     @property
     def bucket_bytes(self) -> int:
         """Bytes of the one bucket, allocated once; `overlap_comm` does not double it."""
@@ -121,8 +128,10 @@ def at_rest(part: Gathered) -> Components:
 def entering_segments(part: Gathered) -> tuple[Components, ...]:
     """Returns what each segment is entered with: all-gathers may still run that began in an earlier one."""
     return tuple(
-        Components(gathered_parameters=window_bytes)
-        for window_bytes in _window_bytes(part, lambda window: window.arriving)
+        Components(gathered_parameters=window_bytes, activations=input_bytes)
+        for window_bytes, (input_bytes, _) in zip(
+            _window_bytes(part, lambda window: window.arriving), part.frozen_input_bytes, strict=True
+        )
     )
 
 
@@ -136,8 +145,8 @@ def during_segments(part: Gathered) -> tuple[tuple[Components, ...], ...]:
     reducing, _ = part.reducing
     window = _window_bytes(part, lambda window: window.begun)
     return tuple(
-        tuple(held + Components(gathered_parameters=window_bytes) for held in course)
-        for course, window_bytes in zip(reducing, window, strict=True)
+        tuple(held + Components(gathered_parameters=window_bytes, activations=input_bytes) for held in course)
+        for course, window_bytes, (_, input_bytes) in zip(reducing, window, part.frozen_input_bytes, strict=True)
     )
 
 

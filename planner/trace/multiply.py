@@ -18,7 +18,7 @@ from planner.trace.segments import MeasuredSegment
 from planner.trace.signature import ancestors
 from planner.trace.truncate import Shortening
 
-_MEASURES = ("phase", "work", "io_bytes", "product_io_bytes", "num_operators", "changes")
+_MEASURES = ("phase", "work", "io_bytes", "product_io_bytes", "frozen_input_bytes", "num_operators", "changes")
 
 
 def multiply(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import fx
 
 from costmodels.workload import Kind, ModuleCall, Phase
+from planner.trace.frozen_inputs import frozen_inputs
 from planner.trace.layout import BlockLayout
 from planner.trace.liveness import memory_events
 from planner.trace.recording import MemoryEvent, ModelFacts, NodePhase, Recording
@@ -34,6 +35,7 @@ class MeasuredSegment:
     work: tuple[tuple[Kind, str, int], ...]
     io_bytes: int
     product_io_bytes: int
+    frozen_input_bytes: int
     num_operators: int
     changes: tuple[Change, ...]
     gradients: tuple[int, ...]
@@ -61,6 +63,7 @@ def measure_segments(
     calls = _calls(facts, recording, segment_of, stretches)
     events = _events(recording, segment_of, len(stretches))
     gradients = _gradients(facts, recording, segment_of, len(stretches))
+    frozen = frozen_inputs(facts, recording)
     return [
         MeasuredSegment(
             block=stretch.block,
@@ -69,6 +72,7 @@ def measure_segments(
             work=_work(stretch.nodes),
             io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if not node.meta["flop"]),
             product_io_bytes=sum(node.meta["io_bytes"] for node in stretch.nodes if node.meta["flop"]),
+            frozen_input_bytes=sum(num_bytes for operator, num_bytes in frozen if segment_of[operator] == position),
             num_operators=sum(node.meta["is_kernel"] for node in stretch.nodes),
             changes=_changes(stretch, events[position]),
             gradients=tuple(index for _, index in gradients[position]),
