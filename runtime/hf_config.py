@@ -46,7 +46,10 @@ def read_config(path: Path, arguments: Mapping[str, str]) -> ReadConfig:
     try:
         known = transformers.AutoConfig.for_model(model_type).to_dict()
     except ValueError as error:
-        raise UsageError(f"{file}: transformers {transformers.__version__} has no model type {model_type!r}") from error
+        raise UsageError(
+            f"{file}: transformers {transformers.__version__} has no model type {model_type!r}; write a callable that "
+            "builds the model"
+        ) from error
     if fields.get("quantization_config"):
         raise UsageError(
             f"{file} has a quantization_config, and a model that is made without weights is not quantized: delete the "
@@ -55,14 +58,23 @@ def read_config(path: Path, arguments: Mapping[str, str]) -> ReadConfig:
     given = {key: looks_like(text) for key, text in arguments.items()}
     own = {key: given.pop(key) for key in OWN_ARGUMENTS if key in given and key not in fields and key not in known}
     for key, value in given.items():
-        if key not in fields and key not in known:
-            raise UsageError(f"{file} has no field {key!r} to set by --model-arg")
-        fields[key] = value
+        _set(fields, known, key, value, file)
     try:
         config = transformers.AutoConfig.for_model(model_type, **fields)
     except Exception as error:  # its validators have errors of their own
         raise UsageError(f"{file}: transformers refuses the config: {' '.join(str(error).split())}") from error
     return ReadConfig(config, str(file), own.get("architecture"), own.get("image_size"))
+
+
+def _set(fields: dict[str, Any], known: dict[str, Any], key: str, value: Any, file: Path) -> None:
+    """Sets a field, or one of a part of the config: `text_config.num_hidden_layers`."""
+    *parts, name = key.split(".")
+    for part in parts:
+        known = known.get(part) or {}
+        fields = fields.setdefault(part, {}) if isinstance(fields.get(part, known), dict) else {}
+    if name not in fields and name not in known:
+        raise UsageError(f"{file} has no field {key!r} to set by --model-arg")
+    fields[name] = value
 
 
 def _fields(file: Path) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def _arguments(arguments: tuple[str, ...]) -> dict[str, str]:
     values: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if not equals or not key.isidentifier():
+        # A config's fields may be in parts of it: text_config.num_hidden_layers.
+        if not equals or not all(part.isidentifier() for part in key.split(".")):
             raise InputError(f"--model-arg {argument!r} is not KEY=VALUE")
         if key in values:
             raise InputError(f"--model-arg {key} is given twice: {values[key]!r} and {value!r}")
@@ -63,8 +64,18 @@ def _config_file(path: Path) -> Path:
     except ValueError as error:
         raise InputError(f"{file} is not JSON: {error}") from error
     if not isinstance(fields, dict) or "model_type" not in fields:
-        raise InputError(f"{file} has no model_type, so it is not the config of a Hugging Face model")
+        raise InputError(f"{file} has no model_type, so it is not the config of a Hugging Face model{_other(fields)}")
     return file.resolve()
+
+
+def _other(fields: object) -> str:
+    """What a config is that is none of transformers'."""
+    if not isinstance(fields, dict):
+        return ""
+    for key, library in (("_class_name", "diffusers"), ("peft_type", "peft")):
+        if key in fields:
+            return f"; it is one of {library}: write a callable that builds the model and computes a loss"
+    return ""
 
 
 def _check_module(name: str, callable_name: str) -> None:

@@ -47,7 +47,9 @@ def explained(source: ModelSource, time_limit_s: float) -> Iterator[None]:
             f"{source.spec}: the model's code ended the program{place(error)}: SystemExit({error.code!r}). "
             "Let it raise an error, or put what only a script does under `if __name__ == '__main__':`"
         ) from error
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a model may raise what is no Exception
         raise TraceError(
             f"{source.spec}: building the model failed{place(error)}: {reason(error)}. {advice(error)}"
         ) from error

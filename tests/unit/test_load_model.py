@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.load_model import build, known_sequence_length, loss_of
+from runtime.hf_config import read_config
+from runtime.load_model import build, kept_inputs, known_sequence_length, loss_of
 from runtime.model_arguments import typed_arguments
 from runtime.model_errors import UsageError
 
@@ -94,3 +95,24 @@ def test_a_config_is_refused_when_transformers_or_its_table_of_positions_has_no_
         build(_config(tmp_path, model_type="gtp9"), "hf_config", {}, 1, 8)
     with pytest.raises(UsageError, match=r"refuses the config: .*hidden_size.*'wide'"):
         build(_config(tmp_path, model_type="llama", hidden_size="wide"), "hf_config", {}, 1, 8)
+
+
+def test_a_field_in_a_part_of_a_config_is_set(tmp_path: Path) -> None:
+    spec = _config(tmp_path, model_type="clip", text_config={"num_hidden_layers": 3})
+    read = read_config(Path(spec), {"text_config.num_hidden_layers": "1", "vision_config.num_hidden_layers": "2"})
+    assert read.config.text_config.num_hidden_layers == 1
+    assert read.config.vision_config.num_hidden_layers == 2
+    with pytest.raises(UsageError, match=r"has no field 'text_config\.depth'"):
+        read_config(Path(spec), {"text_config.depth": "1"})
+
+
+def test_a_quantized_config_is_refused(tmp_path: Path) -> None:
+    spec = _config(tmp_path, model_type="llama", quantization_config={"quant_method": "bitsandbytes"})
+    with pytest.raises(UsageError, match=r"quantization_config.*delete the field"):
+        read_config(Path(spec), {})
+
+
+def test_a_callable_names_what_generated_data_keeps(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def make(micro_batch_size):\n    pass\nmake.kept_inputs = ('offsets',)\n")
+    assert kept_inputs(f"{tmp_path / 'model.py'}:make", "file", {}) == ("offsets",)
+    assert kept_inputs(EXAMPLE, "file", {}) == ()

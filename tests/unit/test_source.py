@@ -46,14 +46,22 @@ def test_what_is_not_there_is_named(spec: str, text: str) -> None:
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "reason"), [("{", "is not JSON"), ("{}", "has no model_type")])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "has no model_type"),
+        ('{"_class_name": "UNet2DConditionModel"}', "one of diffusers: write a callable"),
+        ('{"peft_type": "LORA"}', "one of peft: write a callable"),
+    ],
+)
 def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(InputError, match=reason):
         read_source(str(tmp_path))
 
 
-@pytest.mark.parametrize("arguments", [("depth",), ("=3",), ("depth=3", "depth=4")])
+@pytest.mark.parametrize("arguments", [("depth",), ("=3",), ("depth=3", "depth=4"), ("text..depth=3",)])
 def test_an_argument_is_one_key_and_one_value(arguments: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="--model-arg"):
         read_source(f"{EXAMPLE}:gpt", arguments)

@@ -94,6 +94,10 @@ UNTRACEABLE: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "a device while the file is loaded": ({"top": "T = torch.zeros(3, device='cuda')"}, ("model.py:4", "launcher")),
     "a batch on a device": ({"batch": "{'x': torch.zeros(2, 4, device='cuda')}"}, ("device 'cuda'", "launcher")),
     "an end while it is built": ({"make": "raise SystemExit"}, ("ended the program", "model.py:16", "__main__")),
+    "what is no Exception": (
+        {"top": "class Stop(BaseException): pass", "body": "raise Stop('here')"},
+        ("Stop: here", "model.py:13"),
+    ),
     "an end in forward": ({"body": "raise SystemExit(0)"}, ("ended the program", "model.py:13", "SystemExit(0)")),
     "a call of itself": ({"body": "return self.forward(x)"}, ("RecursionError", "calls itself without an end")),
     "a child of itself": ({"init": "self._modules['me'] = self"}, ("RecursionError", "itself among its children")),
