@@ -50,6 +50,7 @@ class KernelResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
 _BOTH: dict[Any, _Correction] = {
     aten.convolution.default: layouts.convolution,
     aten.convolution_backward.default: layouts.convolution_backward,
+    aten.cat.default: layouts.joined,
     aten.mse_loss.default: losses.reduced_loss,
     aten.smooth_l1_loss.default: losses.reduced_loss,
     aten.soft_margin_loss.default: losses.reduced_loss,
@@ -57,6 +58,9 @@ _BOTH: dict[Any, _Correction] = {
     aten.im2col.default: losses.folded,
     aten.col2im.default: losses.folded,
     aten.native_batch_norm_backward.default: layouts.normalized_backward,
+    aten.native_layer_norm_backward.default: layouts.contiguous_gradient,
+    aten._log_softmax_backward_data.default: layouts.always_contiguous,
+    aten._fused_rms_norm_backward.default: layouts.contiguous_gradient,
     aten.native_group_norm_backward.default: layouts.grouped_backward,
 }
 

@@ -79,7 +79,11 @@ class _Called(nn.Module):
         self.function = function
 
     def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
+        result = self.function(x)
+        if not isinstance(result, torch.Tensor) or result.dim() < 3 or not result.is_floating_point():
+            return result
+        # Its gradient comes with axes in another order than its own.
+        return result.movedim(1, -1).contiguous() * 1
 
 
 def _call(function: Function, layout: str) -> Dispatched | None:

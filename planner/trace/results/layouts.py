@@ -76,11 +76,33 @@ def fp32_statistics(_: dict[str, Any], result: Any) -> Any:
     return (first, *(each.float() if each.is_floating_point() else each for each in statistics))
 
 
+def contiguous_gradient(_: dict[str, Any], result: Any) -> Any:
+    """The gradient of the input, whatever the layout of the output's.
+
+    Source: torch 2.13, aten/src/ATen/native/layer_norm.cpp and cuda/layer_norm_kernel.cu, layer_norm_backward.
+    """
+    source, *rest = result
+    return (source if source is None else in_format(source, torch.contiguous_format), *rest)
+
+
 def as_input(call: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
     """Channels stay last. Source: torch 2.13, aten/src/ATen/native (TensorTransformations.cpp, ChannelShuffle.cpp)."""
     return in_format(result, suggested(call["self"]))
 
 
 def always_contiguous(_: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
-    """Whatever the input is. Source: torch 2.13, aten/src/ATen/native/GatedLinearUnit.cpp, glu_backward_cpu."""
+    """Whatever the operands are.
+
+    Source: torch 2.13, aten/src/ATen/native/GatedLinearUnit.cpp, glu_backward_cpu; SoftMax.cpp,
+    log_softmax_backward_data.
+    """
     return in_format(result, torch.contiguous_format)
+
+
+def joined(call: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
+    """Channels are last where they are in all parts, else the result is contiguous.
+
+    Source: torch 2.13, aten/src/ATen/native/TensorShape.cpp, cat_compute_output_memory_format.
+    """
+    formats = {suggested(part) for part in call["tensors"]}
+    return in_format(result, formats.pop() if len(formats) == 1 else torch.contiguous_format)
