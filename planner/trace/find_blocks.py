@@ -21,7 +21,8 @@ def find_blocks(facts: ModelFacts, recording: Recording) -> BlockLayout:
     signatures = Signatures(facts, recording)
     repetitions = tuple(_Finder(facts, recording, signatures).repetitions(""))
     repeated = [member for repetition in repetitions for member in repetition.members]
-    names = [*repeated, *_units("", facts, signatures, frozenset(repeated))]
+    # A module may have two places in the tree.
+    names = list(dict.fromkeys([*repeated, *_units("", facts, signatures, frozenset(repeated))]))
     order = {name: position for position, name in enumerate(_by_first_execution(["", *names], recording))}
     block_of = {name: next(order[up] for up in ancestors(name) if up in order) for name in facts.modules}
     owned: list[list[int]] = [[] for _ in order]
