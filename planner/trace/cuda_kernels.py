@@ -79,6 +79,10 @@ def _attention(target: CudaTarget) -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:
         if attn_mask is not None and is_causal:
             raise RuntimeError("scaled_dot_product_attention: explicit attn_mask should not be set when is_causal=True")
+        if any(tensor.is_nested for tensor in (query, key, value)):
+            operator = aten.scaled_dot_product_attention.default
+            options = (attn_mask, dropout_p, is_causal)
+            return operator.decompose(query, key, value, *options, scale=scale, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
         call = AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         return cuda_attention(call, scale, target)
 

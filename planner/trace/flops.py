@@ -9,6 +9,7 @@ as unknown when it does.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from planner.trace.flop_formulas import FORMULAS, Kind
+from planner.trace.flop_formulas import FORMULAS, Formula, Kind
 
 _SUSPECT = re.compile(
     r"(?<!ga|ha|cu)mm|conv(?!ert)|attention|attn|sdp|rnn|lstm|gru|linear|matmul|gemm|einsum|dot|outer|^ger$|addr|mv$"
@@ -74,15 +75,21 @@ def operator_work(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
     An elementwise operator is ("other", 0). Args and result are those of the call, real or fake.
     """
     packet = getattr(func, "_overloadpacket", func)
-    name = _qualified_name(packet)
-    known = FORMULAS.get(name) or FORMULAS.get(name.rstrip("_"))
+    name, known, is_unknown = _looked_up(packet)
     if known is not None:
         kind, formula = known
         return kind, formula(_named(func, args, kwargs, result))
     registered = flop_registry.get(packet)
     if registered is not None:
         return _kind(name), int(registered(*args, **kwargs, out_val=result))
-    return None if is_suspect(name) else ("other", 0)
+    return None if is_unknown else ("other", 0)
+
+
+@functools.cache
+def _looked_up(packet: Any) -> tuple[str, tuple[Kind, Formula] | None, bool]:
+    """The operator's name, its formula if there is one, and whether it may do work that counts."""
+    name = str(getattr(packet, "_qualified_op_name", None) or packet.__name__)
+    return name, FORMULAS.get(name) or FORMULAS.get(name.rstrip("_")), is_suspect(name)
 
 
 def operator_flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
@@ -101,11 +108,6 @@ def tensor_bytes(tensor: torch.Tensor) -> int:
     """Returns the bytes that reading the whole tensor touches; an expanded axis is read once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0]
     return math.prod(sizes) * tensor.element_size()
-
-
-def _qualified_name(packet: Any) -> str:
-    """The name with its namespace; an operator of higher order has none."""
-    return str(getattr(packet, "_qualified_op_name", None) or packet.__name__)
 
 
 _HIGHER_ORDER = {

@@ -32,4 +32,4 @@ FORMULAS: dict[str, tuple[Kind, Formula]] = {
 }
 """By the operator's name with its namespace, without overload and without the underscore of in-place ones."""
 
-__all__ = ["FORMULAS", "Call", "Kind"]
+__all__ = ["FORMULAS", "Call", "Formula", "Kind"]
