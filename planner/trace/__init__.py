@@ -5,7 +5,10 @@ record_step   forward, loss, backward under the recorder      recorder, flops, c
 find_blocks   the units that are gathered at once             signature; layout: the value
 segments      what each block costs in each phase             liveness
 amounts       the same for any micro-batch                    truncate: a second trace of fewer layers
-trace_model   all of it in order                              explain_failure, time_limit
+trace_step    both traces, with recomputation                 multiply, transfer, coarsen
+fallback      the other ways when this one fails              record_joint, joint_graph; static_walk; fallback_writer
+trace_model   all of it in order                              notices, left_as_it_was
+explain_failure  what went wrong, and what to try             advice, failure_text, refuse, forward_only, time_limit
 """
 
 from planner.errors import InputError

@@ -98,10 +98,11 @@ class RecordingWriter:
         self._num_operators += 1
         return node
 
-    def part(self, node: fx.Node, position: int, out: tuple[tuple[int, ...], torch.dtype]) -> fx.Node:
-        """Returns the node of one result of an operator that has several."""
+    def part(self, node: fx.Node, position: int, out: Any) -> fx.Node:
+        """Returns the node of one result of an operator that has several; one that is no tensor has no bytes."""
         part = self.graph.create_node("call_function", operator.getitem, (node, position))
-        part.meta.update(index=node.meta["index"], part_of=node, storage=UNTRACKED, out=out, bytes=_num_bytes(out))
+        num_bytes = _num_bytes(out) if isinstance(out, tuple) else 0
+        part.meta.update(index=node.meta["index"], part_of=node, storage=UNTRACKED, out=out, bytes=num_bytes)
         return part
 
     def constant(self, kind: str, name: str, out: tuple[tuple[int, ...], torch.dtype]) -> fx.Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,23 +43,67 @@ class Rows:
         return self.count, self.width
 
 
-def rows_of_batch(batch: dict[str, Any]) -> Rows:
-    """Returns the rows of the largest tensor of a batch: tokens, or else numbers whose last axis is their width.
+class Entries:
+    """Where the tensors of a batch enter the model: at the layers that read what nothing before them has made."""
 
-    An image (samples, channels, height, width) has its places last.
-    """
-    tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0]
-    floats = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1]
-    whole = [tensor for tensor in tensors if not tensor.is_floating_point()]
-    # Images say more of the work than their few labels do; a text's mask in floats says no more than its tokens.
-    if floats and max(t.numel() for t in floats) > max((t.numel() for t in whole), default=0):
-        largest = max(floats, key=torch.Tensor.numel)
-        samples, *axes = largest.shape
-        return Rows(samples, tuple(axes[1:]), axes[0]) if len(axes) > 2 else Rows(samples, tuple(axes[:-1]), axes[-1])
-    if not whole:
-        return Rows(1, (), 1)
-    samples, *axes = max(whole, key=torch.Tensor.numel).shape
-    return Rows(samples, tuple(axes), 1)
+    def __init__(self, batch: dict[str, Any], value: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+        """Takes the keyword arguments of the model, and what gives the values of a fake tensor where they are known."""
+        tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0]
+        floats = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1]
+        self._floats = sorted(floats, key=torch.Tensor.numel, reverse=True)
+        # Tokens are the largest of two axes; further ones tell something of each token, such as its place on a page.
+        whole = [tensor for tensor in tensors if not tensor.is_floating_point()]
+        self._tokens = max(whole, key=lambda tensor: (tensor.dim() == 2, tensor.numel()), default=None)
+        known = None if self._tokens is None else value(self._tokens)
+        self._greatest_token = int(known.max()) if known is not None and known.numel() else 0
+
+    def first(self) -> Rows:
+        """Returns the rows of the largest tensor: tokens, or numbers of which the last axis is the width."""
+        if self._floats and (self._tokens is None or self._floats[0].numel() > self._tokens.numel()):
+            return _as_numbers(self._floats[0])
+        return Rows(1, (), 1) if self._tokens is None else _as_tokens(self._tokens)
+
+    def before(self, module: nn.Module, rows: Rows) -> Rows:
+        """Returns the rows that a layer reads: those that come to it, or else a tensor of the batch that fits it."""
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            # A table that is too short for the tokens is of something else, such as the places of an image.
+            is_for_tokens = self._tokens is not None and module.num_embeddings > self._greatest_token
+            return _as_tokens(self._tokens) if is_for_tokens and self._tokens is not None else rows
+        is_convolution = isinstance(module, _CONVOLUTIONS) and rows.width != module.in_channels
+        if not is_convolution and not (isinstance(module, nn.Linear) and rows.width != module.in_features):
+            return rows
+        for position, tensor in enumerate(self._floats):
+            fitting = _convolved_from(module, tensor) if is_convolution else _multiplied_from(module, tensor)
+            if fitting is not None:
+                del self._floats[position]  # it enters once
+                return fitting
+        return rows
+
+
+def _convolved_from(module: Any, tensor: torch.Tensor) -> Rows | None:
+    samples, *axes = tensor.shape
+    rank, channels = len(module.kernel_size), module.in_channels
+    if len(axes) == rank and channels == 1:  # a wave has no axis of channels
+        return Rows(samples, tuple(axes), 1)
+    if len(axes) == rank + 1 and axes[0] == channels:
+        return Rows(samples, tuple(axes[1:]), channels)
+    if len(axes) == rank + 1 and axes[1] == channels:  # a video has its frames before its channels
+        return Rows(samples, (axes[0], *axes[2:]), channels)
+    return None
+
+
+def _multiplied_from(module: Any, tensor: torch.Tensor) -> Rows | None:
+    return _as_numbers(tensor) if tensor.dim() < 4 and tensor.shape[-1] == module.in_features else None
+
+
+def _as_tokens(tensor: torch.Tensor) -> Rows:
+    return Rows(tensor.shape[0], tuple(tensor.shape[1:]), 1)
+
+
+def _as_numbers(tensor: torch.Tensor) -> Rows:
+    """An image or a video has its channels before its places, all else has its width last."""
+    samples, *axes = tensor.shape
+    return Rows(samples, tuple(axes[1:]), axes[0]) if len(axes) > 2 else Rows(samples, tuple(axes[:-1]), axes[-1])
 
 
 def rows_after(module: nn.Module, rows: Rows) -> Rows:

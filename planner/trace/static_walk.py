@@ -17,11 +17,11 @@ from planner.trace.fake_model import FakeModel
 from planner.trace.fallback_writer import RecordingWriter
 from planner.trace.flop_formulas import Kind
 from planner.trace.recording import Recording
-from planner.trace.static_rows import Rows, rows_after, rows_of_batch
+from planner.trace.static_rows import Entries, Rows, rows_after
 
 LOST = (
-    "The model did not run: its layers are taken to run once each, in the order in which the model holds them, on the "
-    "rows of the largest tensor of the batch.",
+    "The model did not run: its layers are taken to run once each, in the order in which the model holds them, on what "
+    "the layer before makes, or on the tensor of the batch that fits.",
     "Operations are those of layers with parameters: 2 x elements of the weight x rows forward, and as many again for "
     "each of the gradients of input and weight. Attention's own products, and whatever forward computes without a "
     "layer, are not counted; stacked experts count as if every token went through all of them.",
@@ -68,9 +68,10 @@ class _Walker:
 
     def recording(self) -> Recording:
         """Writes forward in the order of the model, the loss, and backward in reverse."""
-        rows = rows_of_batch(self._model.batch)
+        entries = Entries(self._model.batch, self._model.shadow.value)
+        rows = entries.first()
         for name, module in _layers(self._model.module, "", self._model.names):
-            self._layers.append(self._forward(name, module, rows))
+            self._layers.append(self._forward(name, module, entries.before(module, rows)))
             rows = self._layers[-1].rows
         call = self._writer.enter("")
         operands = tuple(layer.output for layer in self._layers[-1:])
