@@ -8,7 +8,7 @@ module as it is called would wait for ranks that never come. Such a layer has to
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +40,8 @@ _READS = frozenset(
 """Operators that take the tokens of an expert, or put its results back."""
 _SAME = frozenset({aten.transpose.int, aten.t.default, aten._to_copy.default, aten.detach.default, aten.view.default})
 """Operators after which a stack is a stack; none of them moves its first axis where experts are stacked."""
+_NUMBER = re.compile(r"\('[^']*expert[^']*', (\d+)\)")
+"""A whole number among a module's plain attributes, under a name that speaks of experts."""
 _WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool})
 
 
@@ -129,8 +131,8 @@ def _axis(user: fx.Node) -> int:
 def _numbers_of_experts(facts: ModelFacts, name: str) -> frozenset[int]:
     """The whole numbers that a module, or the one around it, holds under a name that speaks of experts."""
     around = name.rpartition(".")[0]
-    held = (pair for module in (name, around) for pair in ast.literal_eval(facts.modules[module].attributes or "[]"))
-    return frozenset(value for key, value in held if "expert" in key and type(value) is int and value > 1)
+    held = (_NUMBER.findall(facts.modules[module].attributes) for module in (name, around))
+    return frozenset(int(value) for values in held for value in values) - {1}
 
 
 def _leaf_modules(facts: ModelFacts, recording: Recording) -> tuple[str, ...]:
