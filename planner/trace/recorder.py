@@ -123,6 +123,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default and isinstance(args[0], FakeTensor):
+            return args[0].fake_device  # Autograd asks twice for each operator; the way down costs more than the rest.
         if func in _QUESTIONS:
             return func(*args, **kwargs)
         operands = tuple([self._operand(item) for item in args])
