@@ -22,8 +22,8 @@ from planner.trace.segments import MeasuredSegment, measure_segments
 from planner.trace.signature import ancestors
 from planner.trace.truncate import Shortening, classes, shorten, truncated
 
-MAX_OPERATORS = 16_000
-"""A step of more is traced with a few layers of each kind, and multiplied: 4 s here for a whole one."""
+MAX_OPERATORS = 10_000
+"""A step of more is traced with a few layers of each kind, and multiplied: a whole one takes 2 s and more."""
 
 
 @dataclass(frozen=True, slots=True)
