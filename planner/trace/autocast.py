@@ -15,7 +15,7 @@ from unittest.mock import patch
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from planner.trace.autocast_lists import CUDA_POLICIES, Policy
+from planner.trace.kernels.autocast_lists import CUDA_POLICIES, Policy
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

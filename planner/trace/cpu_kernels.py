@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 
-from planner.trace.kernel_results import KernelResults
+from planner.trace.kernels.kernel_results import KernelResults
 
 
 @contextmanager

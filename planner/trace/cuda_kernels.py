@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from planner.trace.attention_choice import AttentionCall, CudaTarget
-from planner.trace.cuda_attention import cuda_attention
-from planner.trace.cuda_recurrence import RecurrentKernels
-from planner.trace.flex_attention import fused_flex_attention
-from planner.trace.kernel_results import KernelResults
-from planner.trace.packed_sequences import packed_sequence_kernels
+from planner.trace.kernels.attention_choice import AttentionCall, CudaTarget
+from planner.trace.kernels.cuda_attention import cuda_attention
+from planner.trace.kernels.cuda_recurrence import RecurrentKernels
+from planner.trace.kernels.flex_attention import fused_flex_attention
+from planner.trace.kernels.kernel_results import KernelResults
+from planner.trace.kernels.packed_sequences import packed_sequence_kernels
 
 aten = torch.ops.aten
 

@@ -19,7 +19,7 @@ from planner.trace.autocast import autocast_region
 from planner.trace.cpu_kernels import cpu_kernels
 from planner.trace.fake_model import fake_model
 from planner.trace.fake_world import fake_world
-from planner.trace.onednn_workspace import lstm_workspace_bytes
+from planner.trace.kernels.onednn_workspace import lstm_workspace_bytes
 from planner.trace.record_step import record_step
 from planner.trace.shadow import Shadow
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from planner.trace.results.memory import in_format, suggested
+from planner.trace.kernels.memory_format import in_format, suggested
 
 
 def convolution(call: dict[str, Any], result: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from planner.trace.onednn_workspace import lstm_workspace_bytes
+from planner.trace.kernels.onednn_workspace import lstm_workspace_bytes
 
 _NUMBERS_KEPT = {0: 2, 1: 2, 2: 5, 3: 6}
 """Per unit and token, by cuDNN's mode (plain, plain, LSTM, GRU)."""

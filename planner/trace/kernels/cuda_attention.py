@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from planner.trace.attention_choice import AttentionCall, CudaTarget, attention_kernel
+from planner.trace.kernels.attention_choice import AttentionCall, CudaTarget, attention_kernel
 
 aten = torch.ops.aten
 

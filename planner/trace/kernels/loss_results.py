@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from planner.trace.results.memory import with_storage
+from planner.trace.kernels.memory_format import with_storage
 
 _MODE_SUM, _MODE_MAX = 0, 2
 """Of bags of embeddings."""

@@ -1,1 +1,0 @@
-"""What kernels give: layouts, losses, recurrences; memory says how a result lies."""
