@@ -81,8 +81,9 @@ def _totals(known: dict[str, Modes], names: list[str]) -> Iterator[str]:
 
 
 def _share(known: dict[str, Modes], names: list[str], mode: str) -> str:
-    traced = sum("error" not in known[name][mode] for name in names)
-    return f"{traced} of {len(names)} = {traced / max(len(names), 1):.1%}"
+    running = [name for name in names if not known[name][mode].get("error", "").startswith("RunError")]
+    traced = sum("error" not in known[name][mode] for name in running)
+    return f"{traced} of {len(running)} = {traced / max(len(running), 1):.1%}"
 
 
 def _count(known: dict[str, Modes], names: list[str], mode: str, test: Callable[[Any], bool]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
 from typing import Any
 
 import torch
@@ -18,26 +17,21 @@ _Cache = functools._lru_cache_wrapper
 _misses: dict[int, int] = {}
 """Of each cache by its identity, when it was last looked into: what is in it now came by misses."""
 _known: list[Any] = []
-_num_modules = 0
+
+
+def find_caches() -> None:
+    """Looks through all objects for caches, which takes a while: to be called when code may have been loaded."""
+    _known[:] = [found for found in gc.get_objects() if type(found) is _Cache]
 
 
 def forget_cached_tensors() -> None:
-    """Clears every cache of `functools` that holds a tensor among its keys or results."""
-    for cache in _caches():
+    """Clears every cache of `functools` that was found and holds a tensor among its keys or results."""
+    for cache in _known:
         info = cache.cache_info()
         if info.currsize and _misses.get(id(cache)) != info.misses:
             if _holds_tensors(cache):
                 cache.cache_clear()
             _misses[id(cache)] = cache.cache_info().misses
-
-
-def _caches() -> list[Any]:
-    """Looking through all objects takes a while, and new caches come with new modules."""
-    global _num_modules
-    if len(sys.modules) != _num_modules:
-        _num_modules = len(sys.modules)
-        _known[:] = [found for found in gc.get_objects() if type(found) is _Cache]
-    return _known
 
 
 def _holds_tensors(cache: Any) -> bool:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from costmodels.strategy import Precision
 from costmodels.workload import Parameter
 from planner.model_graph import ModelSource
+from planner.trace.cached_results import find_caches
 from planner.trace.fake_world import fake_world, without_initialization
 from planner.trace.layer_drop import switch_off_layer_drop
 from planner.trace.operators import registered_operators
@@ -57,14 +58,16 @@ def fake_model(
         runtime.load_model.UsageError: The source cannot be read.
         Exception: Whatever the user's code raises.
     """
-    fake_mode = FakeTensorMode()
+    # Tensors that a file makes when it is loaded are real, here as in training.
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     shadow = Shadow(fake_mode)
+    with registered_operators(device):
+        _load(source)
     with fake_world(fake_mode, shadow):
-        with registered_operators(device):
-            _load(source)
         # Entered anew: what has been imported by now is told that the kernels are there.
         with registered_operators(device), without_initialization():
             module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
+            find_caches()
             refuse_untraceable(module)
             shadow.assumed.extend(switch_off_layer_drop(module))
             dtype = DTYPES[precision]

@@ -38,7 +38,8 @@ class ModuleCalls:
         """How many functions of the model's own run again, one within the other."""
         self._given_twice: dict[int, set[int]] = {}
         self._has_loss = False
-        self._failure: BaseException | None = None
+        self._failure = 0
+        """The identity of the last error that left a module: a checkpoint stops by one, which would hold its tensors."""
         self._failed_in = ""
 
     @property
@@ -73,7 +74,7 @@ class ModuleCalls:
 
     def module_of(self, error: BaseException) -> str:
         """Returns the name of the innermost module whose forward the error left, or that runs now."""
-        return self._failed_in if error is self._failure else self.calls[self.current].module
+        return self._failed_in if id(error) == self._failure else self.calls[self.current].module
 
     def is_given_twice(self, tensor: torch.Tensor) -> bool:
         """Whether the call that runs has this tensor as several positional arguments.
@@ -129,8 +130,8 @@ class ModuleCalls:
     def _leave(self) -> int | None:
         """Returns the call that has ended, or None where it goes on around what has."""
         error = sys.exception()
-        if error is not None and error is not self._failure:
-            self._failure, self._failed_in = error, self.calls[self.current].module
+        if error is not None and id(error) != self._failure:
+            self._failure, self._failed_in = id(error), self.calls[self.current].module
         call = self._stack.pop()
         return None if call in self._stack else call
 

@@ -6,12 +6,13 @@ import time
 from typing import Literal
 
 from costmodels.strategy import Precision
+from planner.errors import RunError
 from planner.model_graph import ModelGraph, ModelSource
 from planner.trace import trace
 from planner.trace.fake_model import fake_model
 from planner.trace.record_step import record_step
 from planner.verify.real_step import RealModel, RealStep, real_model, real_step
-from planner.verify.replay import MissingValueError, replay
+from planner.verify.replay import replay
 from planner.verify.room import check_room
 from planner.verify.verification import Comparison, Verification
 from planner.verify.walk import Walked, walk
@@ -47,6 +48,7 @@ def verify(
     Raises:
         InputError: The source is wrong, or the real step does not fit into this machine's memory.
         TraceError: The model cannot be traced.
+        RunError: The model itself does not run on this CPU.
     """
     started = time.perf_counter()
     if graph is None:
@@ -55,8 +57,13 @@ def verify(
     check_room(graph, micro_batch_size)
     model = real_model(source, micro_batch_size, precision, sequence_length)
     blocks = [block.name for block in graph.workload.blocks if block.recomputable] if recompute else []
+    try:
+        real = real_step(model, autocast, blocks)
+    except Exception as error:
+        raise RunError(
+            f"{source.spec}: the model itself does not run on this CPU: {type(error).__name__}: {error}"
+        ) from error
     loss, notes = _replayed(source, graph, model, micro_batch_size)
-    real = real_step(model, autocast, blocks)
     walked = walk(graph.workload, micro_batch_size, recompute=recompute)
     num_params = sum(parameter.numel() for parameter in model.module.parameters())
     return Verification(
@@ -90,8 +97,9 @@ def _replayed(
     fake = fake_model(source, micro_batch_size, graph.precision, graph.sequence_length)
     try:
         return replay(record_step(fake, "cpu", graph.autocast), model), []
-    except MissingValueError as error:
-        return None, [f"the graph cannot be replayed: {error}"]
+    except Exception as error:  # whatever the kernels say to operands that the trace guessed
+        reason = str(error).partition("\n")[0]
+        return None, [f"the graph does not run with the real weights: {type(error).__name__}: {reason}"]
 
 
 def _comparisons(
