@@ -101,6 +101,29 @@ def test_integer_and_grouped_products_count_what_their_groups_multiply() -> None
     assert _count(lambda: torch._grouped_mm(torch.randn(2, 8, 16).bfloat16(), experts)).flop == 2 * 2 * 8 * 16 * 32
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_sparse_products_count_the_elements_that_are_stored() -> None:
+    sparse = torch.eye(6).to_sparse()
+    assert _count(torch.sparse.mm, sparse, torch.randn(6, 4)).flop == 2 * 6 * 4
+    assert _count(lambda: sparse @ torch.randn(6, 4)).flop == 2 * 6 * 4
+    assert _count(torch.sparse.addmm, torch.randn(6, 4), sparse, torch.randn(6, 4)).flop == 2 * 6 * 4
+    with torch.no_grad():
+        assert _count(lambda: torch.eye(6).to_sparse_csr() @ torch.randn(6, 4)).flop == 2 * 6 * 4
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_operators_count_as_those_that_they_stand_for() -> None:
+    inputs = torch.quantize_per_tensor(torch.randn(2, 4, 8, 8), 0.1, 0, torch.quint8)
+    weight = torch.quantize_per_tensor(torch.randn(6, 4, 3, 3), 0.1, 0, torch.qint8)
+    packed = torch.ops.quantized.conv2d_prepack(weight, None, [1, 1], [1, 1], [1, 1], 1)
+    counted = _count(torch.ops.quantized.conv2d, inputs, packed, 0.1, 0)
+    assert (counted.flop, counted.kinds) == (2 * 2 * 64 * (6 * 4 * 3 * 3), ["convolution"])
+    rows = torch.quantize_per_tensor(torch.randn(3, 8), 0.1, 0, torch.quint8)
+    matrix = torch.quantize_per_tensor(torch.randn(5, 8), 0.1, 0, torch.qint8)
+    linear = torch.ops.quantized.linear_prepack(matrix, None)
+    assert _count(torch.ops.quantized.linear, rows, linear, 0.1, 0).flop == 2 * 3 * 8 * 5
+
+
 @pytest.mark.parametrize("groups", [1, 2, 8])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("frozen", [None, "input", "weight"])

@@ -6,17 +6,24 @@ Biases and scales are not counted, as in torch. Source: torch 2.13, torch/utils/
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import torch
 
 from planner.trace.flop_formulas.call import Call, Formula
 
 
 def _product(left: str, right: str) -> Formula:
-    """(..., m, k) x (..., k, n): every element of the left meets n elements of the right."""
+    """(..., m, k) x (..., k, n): every element of the left meets n elements of the right; those stored, if sparse."""
 
     def formula(call: Call) -> int:
-        return int(2 * call[left].numel() * call[right].shape[-1])
+        return int(2 * _num_stored(call[left]) * call[right].shape[-1])
 
     return formula
+
+
+def _num_stored(matrix: Any) -> int:
+    return int(matrix.numel() if matrix.layout == torch.strided else matrix._nnz())
 
 
 def _from_result(left: str) -> Formula:
@@ -29,7 +36,7 @@ def _from_result(left: str) -> Formula:
 
 
 def _matrix_vector(matrix: str) -> Formula:
-    return lambda call: int(2 * call[matrix].numel())
+    return lambda call: 2 * _num_stored(call[matrix])
 
 
 def _outer(call: Call) -> int:
