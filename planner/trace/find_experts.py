@@ -80,6 +80,11 @@ def _notes(facts: ModelFacts, axes: dict[int, int], leaves: tuple[str, ...]) -> 
             "their tokens are, on each rank others; at stage 3 the layer is gathered whole (leaf_module in the "
             "DeepSpeed configuration)"
         )
+    if any(module.class_name.startswith("deepspeed.moe.") for module in facts.modules.values()):
+        yield (
+            "deepspeed.moe: traced as one rank runs it; groups of ranks that share experts, and what they send each "
+            "other, are not planned for"
+        )
 
 
 def _axes(facts: ModelFacts, recording: Recording) -> dict[int, int]:
