@@ -63,16 +63,15 @@ def fake_model(
     shadow = Shadow(fake_mode)
     with registered_operators(device):
         _load(source)
-    with fake_world(fake_mode, shadow):
-        # Entered anew: what has been imported by now is told that the kernels are there.
-        with registered_operators(device), without_initialization():
-            module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
-            find_caches()
-            refuse_untraceable(module)
-            shadow.assumed.extend(switch_off_layer_drop(module))
-            dtype = DTYPES[precision]
-            _cast(module, dtype)
-            batch = tree_map(lambda item: _as_fake(item, fake_mode), cast_floats(batch, dtype))
+    # Entered anew: what has been imported by now is told that the kernels are there.
+    with fake_world(fake_mode, shadow), registered_operators(device), without_initialization():
+        module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
+        find_caches()
+        refuse_untraceable(module)
+        shadow.assumed.extend(switch_off_layer_drop(module))
+        dtype = DTYPES[precision]
+        _cast(module, dtype)
+        batch = tree_map(lambda item: _as_fake(item, fake_mode), cast_floats(batch, dtype))
     module.train()
     names = {child: name for name, child in module.named_modules()}
     tensors = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)}

@@ -39,7 +39,7 @@ class ModuleCalls:
         self._given_twice: dict[int, set[int]] = {}
         self._has_loss = False
         self._failure = 0
-        """The identity of the last error that left a module: a checkpoint stops by one, which would hold its tensors."""
+        """The identity of the last error that left a module. A checkpoint stops by one: who holds it holds tensors."""
         self._failed_in = ""
 
     @property
