@@ -13,6 +13,7 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
+from torch.amp import autocast_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from planner.trace.kernels.autocast_lists import CUDA_POLICIES, Policy
@@ -212,7 +213,7 @@ _POLICIES: dict[Policy, Callable[[Any, _Casts], _Call]] = {
 def _as_cuda(casts: _Casts) -> list[tuple[Any, str, Callable[..., Any]]]:
     """Replacements for what asks for autocast's state: that of "cuda" is that of the CPU's tensors."""
     region, is_enabled, get_dtype = torch.autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype
-    forget = torch.clear_autocast_cache
+    forget, cast = torch.clear_autocast_cache, autocast_mode._cast
 
     def opened(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
         if device_type == "cuda":
@@ -228,6 +229,9 @@ def _as_cuda(casts: _Casts) -> list[tuple[Any, str, Callable[..., Any]]]:
     def dtype_of(device_type: str) -> torch.dtype:
         return _dtype_of_cuda() if device_type == "cuda" else get_dtype(device_type)
 
+    def cast_on(value: Any, device_type: str, dtype: torch.dtype) -> Any:
+        return cast(value, "cpu" if device_type == "cuda" else device_type, dtype)
+
     def forgotten() -> None:
         casts.clear()
         forget()
@@ -238,4 +242,6 @@ def _as_cuda(casts: _Casts) -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch, "get_autocast_dtype", dtype_of),
         (torch, "get_autocast_gpu_dtype", _dtype_of_cuda),
         (torch, "clear_autocast_cache", forgotten),
+        # For autograd functions with `torch.amp.custom_fwd(device_type="cuda", cast_inputs=...)`.
+        (autocast_mode, "_cast", cast_on),
     ]

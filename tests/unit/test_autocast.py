@@ -252,6 +252,32 @@ def test_regions_of_a_model_for_cuda_are_regions() -> None:
         assert torch.mm(*_floats((3, 3), (3, 3))).dtype == torch.float16
 
 
+def test_a_function_of_ones_own_casts_its_inputs_as_it_says() -> None:
+    seen = []
+
+    class Half(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)  # type: ignore[untyped-decorator]
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            seen.append((x.dtype, torch.is_autocast_enabled("cuda")))
+            return x * 2
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * 2
+
+    with autocast_rules("cuda"):
+        x = torch.rand(3, requires_grad=True)
+        with autocast_region("bf16"):
+            loss = Half.apply(x).float().sum()  # type: ignore[no-untyped-call]
+        loss.backward()
+        Half.apply(x)  # type: ignore[no-untyped-call]
+    # Cast inputs run outside of autocast; where there is none, they stay what they are.
+    assert seen == [(torch.float16, False), (FP32_TYPE, False)]
+    assert x.grad is not None and x.grad.dtype == FP32_TYPE
+
+
 def test_a_parameter_is_cast_once_for_all_its_uses_until_the_region_ends() -> None:
     layer = nn.Linear(4, 4, bias=False)
 

@@ -49,7 +49,7 @@ class AttentionCall:
     @property
     def requires_grad(self) -> bool:
         """Whether backward will run through it."""
-        return any(tensor.requires_grad for tensor in (self.query, self.key, self.value))
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (self.query, self.key, self.value))
 
     @property
     def head_sizes(self) -> tuple[int, int, int]:

@@ -34,7 +34,7 @@ def cuda_attention(call: AttentionCall, scale: float | None, target: CudaTarget)
             enable_gqa=call.enable_gqa,
         )
         return result[0]  # type: ignore[no-any-return]
-    needs_statistics = torch.is_grad_enabled() and call.requires_grad
+    needs_statistics = call.requires_grad
     mask = None if call.mask is None else _as_floats(call.mask, call.query.dtype)
     if kernel == "cudnn":
         result = aten._scaled_dot_product_cudnn_attention(
