@@ -21,6 +21,7 @@ from tests.zoo import (
     timm_models,
     translators,
 )
+from tests.zoo import held_out as held_out_models
 from tests.zoo.entry import Entry
 
 _TUNED = (
@@ -41,7 +42,7 @@ _TUNED = (
 )
 
 
-_HELD_OUT: tuple[ModuleType, ...] = ()
+_HELD_OUT: tuple[ModuleType, ...] = (held_out_models,)
 
 
 def entries() -> dict[str, Entry]:
