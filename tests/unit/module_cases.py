@@ -218,6 +218,11 @@ LOSSES: dict[str, Case] = {
     "MultiLabelMarginLoss": (nn.MultiLabelMarginLoss, lambda: (real(6, 5), whole(6, 5))),
     "SoftMarginLoss": (nn.SoftMarginLoss, lambda: (real(6, 5), torch.ones(6, 5))),
     "PoissonNLLLoss": (nn.PoissonNLLLoss, lambda: (real(6, 5), torch.rand(6, 5))),
+    "GaussianNLLLoss": (nn.GaussianNLLLoss, lambda: (real(6, 5), torch.randn(6, 5), torch.ones(6, 5))),
+    "AdaptiveLogSoftmaxWithLoss": (
+        lambda: nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10]),
+        lambda: (real(6, 8), torch.tensor([0, 3, 6, 9, 12, 19])),
+    ),
     "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss, lambda: (real(6, 5), torch.ones(6, 5))),
 }
 

@@ -313,6 +313,16 @@ def test_a_root_mean_square_norm_is_one_kernel_that_keeps_its_input_and_one_numb
     assert "_fused_rms_norm_backward" in _names(dispatched)
 
 
+def test_small_tensors_of_known_values_take_the_same_kernels() -> None:
+    with _on_cuda():
+        known = torch.ones(1, 1, 4, 8, dtype=BF16)
+        attended = functional.scaled_dot_product_attention(known, known, known)
+        normed = functional.rms_norm(torch.ones(2, 4), (4,))
+        dropped = functional.dropout(torch.ones(2, 4), 0.5)
+        hidden = nn.LSTM(4, 5)(torch.ones(3, 1, 4))[0]
+    assert [tensor.shape for tensor in (attended, normed, dropped, hidden)] == [(1, 1, 4, 8), (2, 4), (2, 4), (3, 1, 5)]
+
+
 def test_statistics_of_norms_are_fp32() -> None:
     with _on_cuda():
         layer = step(nn.LayerNorm(64, dtype=BF16), (torch.empty(8, 64, dtype=BF16, requires_grad=True),), _loss)
