@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -59,11 +60,28 @@ def without_initialization() -> Iterator[None]:
     if initialization is not None:
         modules.append(initialization)
         modules += [sys.modules[name] for name in initialization.TORCH_MODULES_TO_PATCH if name in sys.modules]
+    known = frozenset(sys.modules)
+    own = {name: getattr(nn.init, name) for name in _initializers(nn.init)}
+    doing_nothing = {name: _unchanged(name) for name in [*own, "copy_"]}
     with ExitStack() as stack:
+        stack.callback(_give_back, known, {doing_nothing[name]: function for name, function in own.items()})
         for module in modules:
             for name in _initializers(module):
-                stack.enter_context(_replaced(module, name, _unchanged))
+                stack.enter_context(_replaced(module, name, doing_nothing[name]))
         yield
+
+
+def _give_back(known: frozenset[str], own: dict[Any, Any]) -> None:
+    """What was imported in between has bound initializers that do nothing, for good."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name in known:
+            continue
+        names = vars(module) if isinstance(module, ModuleType) else {}
+        for table in (names, *(value for value in names.values() if type(value) is dict)):
+            bound = [
+                (key, own[value]) for key, value in table.items() if isinstance(value, FunctionType) and value in own
+            ]
+            table.update(bound)
 
 
 def _initializers(module: Any) -> list[str]:
@@ -71,8 +89,14 @@ def _initializers(module: Any) -> list[str]:
     return [name for name in [*names, "copy_"] if callable(getattr(module, name, None))]
 
 
-def _unchanged(tensor: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - stands for any initializer
-    return tensor
+def _unchanged(name: str) -> Callable[..., Any]:
+    """Returns a function of its own for each initializer, so that it is known whose place it takes."""
+
+    def unchanged(tensor: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - stands for any initializer
+        return tensor
+
+    unchanged.__name__ = name
+    return unchanged
 
 
 @contextmanager
