@@ -25,7 +25,8 @@ LOST = (
     "Which module an operator belongs to is inferred from the parameters that it uses: operators without any count to "
     "the module before them, and the calls of modules without parameters are not known.",
     "Memory is that of a graph in which each tensor lives until its last use: training keeps what its variables hold, "
-    "and what autograd saves, for longer. Measured against the other way, it is lower by up to a few tens of per cent.",
+    "and what autograd saves, for longer. Over small models of every task, saved bytes were 0.82 to 1 of the exact "
+    "ones, the peak 0.73 to 1, FLOPs 0.99 to 1.",
 )
 """What this way does not know, or bounds only."""
 
