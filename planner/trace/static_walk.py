@@ -27,8 +27,8 @@ LOST = (
     "layer, are not counted; stacked experts count as if every token went through all of them.",
     "Saved bytes are the outputs of these layers, from forward until backward has passed them; what functions such as "
     "softmax, gelu or the loss save is not counted.",
-    "Over small models of every task, FLOPs were 0.13 to 8.2 of the exact ones and 0.5 to 2 for eight in ten; saved bytes "
-    "0.1 to 3, and 0.4 to 1.3 for eight in ten.",
+    "Over small models of every task, FLOPs were 0.13 to 8.2 of the exact ones and 0.5 to 2 for eight in ten; saved "
+    "bytes 0.1 to 3, and 0.4 to 1.3 for eight in ten.",
     "Whether layers can be recomputed in backward is not known, so no plan recomputes them.",
 )
 """What this way does not know, or bounds only."""
