@@ -78,7 +78,8 @@ def _notes(facts: ModelFacts, axes: dict[int, int], leaves: tuple[str, ...]) -> 
         yield (
             f"{', '.join(dict.fromkeys(facts.modules[name].type_name for name in leaves))}: experts are called where "
             "their tokens are, on each rank others; at stage 3 the layer is gathered whole (leaf_module in the "
-            "DeepSpeed configuration)"
+            "DeepSpeed configuration); at stages 1 and 2 give each expert tokens on every rank: where one has none, "
+            "DeepSpeed 0.19.8 does not train it as stages 0 and 3 do"
         )
     if any(module.class_name.startswith("deepspeed.moe.") for module in facts.modules.values()):
         yield (
