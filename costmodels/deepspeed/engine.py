@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
 from costmodels.deepspeed.memory import memory
-from costmodels.deepspeed.refusal import refusal
+from costmodels.deepspeed.refusal import refusal, refusal_of_knobs
 from costmodels.deepspeed.traffic import traffic
 from costmodels.engine import Assignment, EngineMemory, Message
 from costmodels.strategy import StepShape
@@ -31,7 +31,10 @@ class DeepSpeed:
 
     def refusal(self, workload: Workload, assignment: Assignment, shape: StepShape) -> str | None:
         """Returns why DeepSpeed cannot run the assignment, or None when it can."""
-        return refusal(workload, assignment, shape)
+        reason = refusal(workload, assignment, shape)
+        if reason is None and self.given is not None:
+            return refusal_of_knobs(workload, self.given)
+        return reason
 
     def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
         """Returns every message that one rank takes part in during one steady optimizer step, sorted."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from costmodels.deepspeed.knobs import stage_of
+from collections.abc import Iterable
+
+from costmodels.deepspeed.knobs import Knobs, stage_of
+from costmodels.deepspeed.leaf_setting import leaf_setting
+from costmodels.deepspeed.leaves import leaves_of
 from costmodels.engine import Assignment
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -15,6 +19,33 @@ def refusal(workload: Workload, assignment: Assignment, shape: StepShape) -> str
     if workload.num_trainable_params == 0:
         return "nothing is trainable: there is no step to plan"
     return _about_degrees(assignment, shape.world_size) or _about_options(workload, assignment, shape)
+
+
+def refusal_of_knobs(workload: Workload, knobs: Knobs) -> str | None:
+    """Returns why DeepSpeed cannot train the model with these settings, or None when it can.
+
+    Source: ranks that call different modules end in `assert_ints_same_as_other_ranks`,
+    deepspeed/runtime/zero/utils.py, 0.19.8.
+    """
+    leaves = leaves_of(workload, knobs)
+    lacking = [name for name in workload.leaf_modules if not _is_within(name, leaves)]
+    if knobs.stage < 3 or not lacking:
+        return None
+    classes, names = leaf_setting(workload, knobs.leaf_classes)
+    entries = {"classes": list(classes), "names": list(names)}
+    written = ", ".join(f'"{key}": {_quoted(value)}' for key, value in entries.items() if value)
+    return (
+        f"stage 3 needs {lacking[0]} gathered whole, since its experts are called where their tokens are, on each rank "
+        f'others: write "leaf_module": {{{written}}} into zero_optimization'
+    )
+
+
+def _is_within(name: str, leaves: Iterable[str]) -> bool:
+    return any(name == leaf or name.startswith(f"{leaf}.") for leaf in leaves)
+
+
+def _quoted(names: list[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
 def _about_degrees(assignment: Assignment, world_size: int) -> str | None:

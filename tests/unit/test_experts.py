@@ -18,9 +18,12 @@ from costmodels.deepspeed.leaf_setting import leaf_setting
 from costmodels.deepspeed.leaves import leaves_of
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Parameter, Workload
+from hw_profiles.load import load
 from planner.choose.ds_config import ds_config
 from planner.errors import InputError
+from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
+from planner.pipeline import estimate
 from planner.read.read_ds_config import read_ds_config
 from planner.trace import trace
 from planner.trace.fake_model import fake_model
@@ -191,6 +194,20 @@ def test_the_setting_is_read_as_deepspeed_reads_it(tmp_path: Path) -> None:
 def test_a_setting_that_deepspeed_refuses_is_refused(setting: Any, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         read(tmp_path, setting)
+
+
+def test_a_config_without_the_leaves_that_a_model_needs_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    config = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1}
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(config))
+    job = Job(global_batch_size=8, sequence_length=8, precision="fp32")
+    profile = load("local-cpu", 1, 4)
+    with pytest.raises(InputError, match=r"layers\.0\.moe") as refused:
+        estimate(traced("mixture"), profile, job, ds_config=path)
+    written = str(refused.value).partition('write "leaf_module": ')[2].partition(" into ")[0]
+    config["zero_optimization"]["leaf_module"] = json.loads(written)
+    path.write_text(json.dumps(config))
+    assert estimate(traced("mixture"), profile, job, ds_config=path).predicted.step_s > 0
 
 
 def test_a_leaf_within_a_leaf_is_none() -> None:

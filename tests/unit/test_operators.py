@@ -254,6 +254,14 @@ def test_recurrent_models_of_transformers_run_their_kernels_on_a_gpu(
     assert not short.said("fallback")
 
 
+def test_the_whole_trace_of_a_mamba_2_says_what_it_took_from_the_packages(tmp_path: Path) -> None:
+    fields = {"model_type": "mamba2", "num_hidden_layers": 2, "state_size": 16, "num_heads": 8, "head_dim": 16}
+    source = config(tmp_path, **fields, n_groups=1, chunk_size=32)
+    graph = trace(source, precision="bf16", device="cuda", sequence_length=128)
+    assert [warning.partition(" ")[0] for warning in graph.warnings] == ["causal_conv1d", "mamba_ssm"]
+    assert sum(segment.flop.at(1) for segment in graph.workload.segments) > 0
+
+
 def test_on_a_cpu_a_mamba_runs_its_loop(tmp_path: Path) -> None:
     short, long = (step(config(tmp_path, **MAMBA), "cpu", length) for length in (8, 16))
     assert not short.operators
