@@ -89,7 +89,7 @@ def trace_by_way(
         StepError: The model raised, or gave no loss; of several ways the error of the first.
         MismatchError: It runs other operators for another micro-batch.
     """
-    first: StepError | MismatchError | None = None
+    first: Exception | None = None
     for name in _ORDER if way == "auto" else (way,):
         small, large = make(micro_batch_size), make(micro_batch_size + 1)
         try:
@@ -100,7 +100,7 @@ def trace_by_way(
                 micro_batch_size,
                 further=functools.partial(make, micro_batch_size + 2),
             )
-        except (StepError, MismatchError) as error:
+        except Exception as error:
             first = first or error
             if way != "auto" or not _is_of_the_way(error):
                 raise first from first.__cause__
@@ -117,7 +117,7 @@ def _recorder(
     name: str, device: Literal["cuda", "cpu"], autocast: Literal["bf16", "fp16"] | None
 ) -> Callable[[FakeModel], Recording]:
     if name == "static":
-        return static_walk.record_static
+        return functools.partial(static_walk.record_static, autocast=autocast)
     run = record_joint.record_joint if name == "make_fx" else record_step
     num_runs = itertools.count()
 
@@ -139,7 +139,7 @@ def _eager() -> Iterator[None]:
         yield
 
 
-def _lost(name: str, failure: StepError | MismatchError | None) -> tuple[str, ...]:
+def _lost(name: str, failure: Exception | None) -> tuple[str, ...]:
     lost = {"fake": (), "make_fx": record_joint.LOST, "static": static_walk.LOST}[name]
     if failure is None:
         return lost
@@ -150,9 +150,12 @@ def _lost(name: str, failure: StepError | MismatchError | None) -> tuple[str, ..
     return (f"The run on fake tensors failed: {why}.", *lost)
 
 
-def _is_of_the_way(error: StepError | MismatchError) -> bool:
-    """Whether another way may come through where this one did not."""
-    if isinstance(error, MismatchError):
+def _is_of_the_way(error: Exception) -> bool:
+    """Whether another way may come through where this one did not.
+
+    What the model raises arrives as a `StepError`; anything else is the way's own, such as a graph that does not hold.
+    """
+    if not isinstance(error, StepError):
         return True
     cause = error.__cause__
     return isinstance(cause, _OF_THE_WAY) or any(text in str(cause) for text in _TEXTS_OF_THE_WAY)

@@ -18,8 +18,11 @@ from planner.trace.signature import ancestors
 class RecordingWriter:
     """Collects what a `Recording` has; operators are numbered as they come."""
 
-    def __init__(self, facts: ModelFacts, dtypes: Sequence[torch.dtype]) -> None:
-        """Takes the model's facts, and the type of each of its parameters in their order."""
+    def __init__(
+        self, facts: ModelFacts, dtypes: Sequence[torch.dtype], product_dtype: torch.dtype | None = None
+    ) -> None:
+        """Takes the model's facts, the type of each of its parameters, and that of products (None: their operands')."""
+        self._product_dtype = product_dtype
         self.graph = fx.Graph()
         self.facts = facts
         self._calls = [Call("", 0, "forward")]
@@ -94,7 +97,8 @@ class RecordingWriter:
             bytes=written,
         )
         if work[1]:
-            node.meta.update(kind_of_work=work[0], dtype=_operand_dtype(node))
+            dtype = self._product_dtype or _operand_dtype(node)
+            node.meta.update(kind_of_work=work[0], dtype=str(dtype).removeprefix("torch."))
         self._num_operators += 1
         return node
 
@@ -166,7 +170,7 @@ def _num_bytes(out: tuple[tuple[int, ...], torch.dtype]) -> int:
     return torch.Size(shape).numel() * dtype.itemsize
 
 
-def _operand_dtype(node: fx.Node) -> str:
-    """Returns the type of number of the first tensor among the operands."""
+def _operand_dtype(node: fx.Node) -> torch.dtype | str:
+    """Returns the type of number of the first tensor among the operands; "" where there is none."""
     found = [operand.meta["out"][1] for operand in node.all_input_nodes if isinstance(operand.meta["out"], tuple)]
-    return str(found[0]).removeprefix("torch.") if found else ""
+    return found[0] if found else ""

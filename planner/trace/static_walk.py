@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import fx, nn
 
-from planner.trace.fake_model import FakeModel
+from planner.trace.fake_model import DTYPES, FakeModel
 from planner.trace.fallback_writer import RecordingWriter
 from planner.trace.flop_formulas import Kind
 from planner.trace.recording import Recording
@@ -47,20 +48,25 @@ class _Layer:
     needs_input_gradient: bool
 
 
-def record_static(model: FakeModel) -> Recording:
-    """Returns the recording of a step that only the structure of the model tells."""
-    return _Walker(model).recording()
+def record_static(model: FakeModel, autocast: Literal["bf16", "fp16"] | None = None) -> Recording:
+    """Returns the recording of a step that only the structure of the model tells.
+
+    Args:
+        model: The model; of fp32 weights where `autocast` is given.
+        autocast: The type of the products, and of what layers give, where the step runs under `torch.autocast`.
+    """
+    return _Walker(model, None if autocast is None else DTYPES[autocast]).recording()
 
 
 class _Walker:
-    def __init__(self, model: FakeModel) -> None:
+    def __init__(self, model: FakeModel, autocast: torch.dtype | None) -> None:
         self._model = model
         tensors = dict(model.module.named_parameters(remove_duplicate=False))
         held = [tensors.get(parameter.name) for parameter in model.facts.parameters]  # a shortened model lacks some
-        self._dtype = next((tensor.dtype for tensor in held if tensor is not None), torch.float32)
-        self._writer = RecordingWriter(
-            model.facts, [self._dtype if tensor is None else tensor.dtype for tensor in held]
-        )
+        weights = next((tensor.dtype for tensor in held if tensor is not None), torch.float32)
+        dtypes = [weights if tensor is None else tensor.dtype for tensor in held]
+        self._dtype = autocast or weights
+        self._writer = RecordingWriter(model.facts, dtypes, product_dtype=self._dtype)
         self._index_of = {
             name: index
             for index, parameter in enumerate(model.facts.parameters)

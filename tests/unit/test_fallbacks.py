@@ -89,6 +89,15 @@ def test_all_that_is_allocated_is_freed_but_the_loss_and_the_gradients(way: str)
     assert gradients == 4 * sum(parameter.num_elements for parameter in _example(way).workload.parameters)
 
 
+@pytest.mark.parametrize("way", ["fake", "make_fx", "static"])
+def test_every_way_follows_autocast(way: str) -> None:
+    source = ModelSource(spec=f"{EXAMPLE}:gpt", kind="file", arguments=SMALL)
+    graph = trace(source, precision="fp32", device="cuda", autocast="bf16", sequence_length=32, way=way)  # type: ignore[arg-type]
+    products = [work for segment in graph.workload.segments for work in segment.work if work.kind == "matmul"]
+    assert {work.dtype for work in products} == {"bfloat16"}
+    assert (graph.autocast, graph.precision, graph.traced_by) == ("bf16", "fp32", way)
+
+
 CONVOLUTIONS = """
 import torch
 from torch import nn
