@@ -10,11 +10,12 @@ modeling_flash_attention_utils.py and modeling_utils.py (_flash_attn_can_dispatc
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ from planner.trace.operators.linear_attention import rwkv_linear_attention
 _CLOSURE = frozenset(
     {"applicable_params", "func_name", "implementation", "is_new_implementation", "package", "torch_function"}
 )
+_DECORATOR = "use_kernel_func_from_hub_with_fallback"
 _FLASH_STATE = (
     "_loaded_implementation",
     "_flash_fn",
@@ -82,17 +84,23 @@ def _implement(cells: dict[str, Any], implementation: Any) -> None:
 
 
 def _closures() -> Iterator[dict[str, Any]]:
-    """Yields the cells of every wrapper, by their names."""
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("transformers.models."):
-            continue
-        for value in list(vars(module).values()):
-            if (
-                isinstance(value, FunctionType)
-                and value.__closure__
-                and frozenset(value.__code__.co_freevars) >= _CLOSURE
-            ):
-                yield dict(zip(value.__code__.co_freevars, value.__closure__, strict=True))
+    """Yields the cells of every wrapper, by their names, wherever it is bound: `kernels` puts them into modules."""
+    hub = sys.modules.get("transformers.integrations.hub_kernels")
+    decorate = getattr(hub, _DECORATOR, None)
+    if decorate is None or not any(_DECORATOR in vars(module) for module in _models()):
+        return
+    for wrapper in gc.get_referrers(*_codes_within(decorate.__code__)):
+        if isinstance(wrapper, FunctionType) and wrapper.__closure__ and {*wrapper.__code__.co_freevars} >= _CLOSURE:
+            yield dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__, strict=True))
+
+
+def _models() -> list[ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if name.startswith("transformers.models.")]
+
+
+def _codes_within(code: CodeType) -> list[CodeType]:
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return inner + [deeper for one in inner for deeper in _codes_within(one)]
 
 
 def _noting(function: Any, name: str, package: str, missing: Callable[[str], None]) -> Any:
