@@ -29,6 +29,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.traced_models_page import MODES, page  # noqa: E402 - finds the repository by the line above
+from planner.model_graph import ModelSource  # noqa: E402
 
 TIME_LIMIT_S = 240
 MICRO_BATCH_SIZE = 2
@@ -116,7 +117,6 @@ def _in_own_process(name: str) -> dict[str, Any]:
 
 def _verified(name: str, autocast: Literal["bf16"] | None) -> dict[str, Any]:
     """Returns the two modes, without recomputation and with it, of one trace."""
-    from planner.model_graph import ModelSource
     from planner.trace import trace
     from planner.verify import verify
     from tests.zoo.registry import spec
@@ -146,7 +146,20 @@ def _verified(name: str, autocast: Literal["bf16"] | None) -> dict[str, Any]:
             line = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(line.filename).name}:{line.lineno}"
             found[mode] = {"error": f"{type(error).__name__}: {error}", "line": where}
+            if graph is None:
+                found[mode] |= _does_not_run(source, autocast)
     return found
+
+
+def _does_not_run(source: ModelSource, autocast: Literal["bf16"] | None) -> dict[str, Any]:
+    """Returns what becomes of the error of a model that cannot be traced and does not run for real either."""
+    from planner.verify.real_step import real_model, real_step
+
+    try:
+        real_step(real_model(source, MICRO_BATCH_SIZE, "fp32", None), autocast, ())
+    except Exception as error:
+        return {"error": f"RunError: the model itself does not run: {type(error).__name__}: {error}"}
+    return {}
 
 
 def _summary(modes: dict[str, Any]) -> str:

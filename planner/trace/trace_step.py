@@ -19,6 +19,7 @@ from planner.trace.recomputing import recomputing
 from planner.trace.record_step import StepError
 from planner.trace.recording import ModelFacts, Recording
 from planner.trace.segments import MeasuredSegment, measure_segments
+from planner.trace.settle import settle
 from planner.trace.signature import ancestors
 from planner.trace.truncate import Shortening, classes, shorten, truncated
 
@@ -106,6 +107,7 @@ class _StepTracer:
         layout, segments = self._with_recomputation(layout, segments, shortening)
         linears = multiply_pairs(self._facts, shortening, self._linears(recording))
         layout, segments = multiply(self._facts, layout, segments, shortening)
+        segments = settle(layout.blocks, segments)
         return TracedStep(layout, segments, linears, recording, tuple(self._notes))
 
     def _whole(self) -> TracedStep:
@@ -140,7 +142,7 @@ class _StepTracer:
         joined = join(small, self._measured(self._large, layout, shortening), self._size)
         transfer(full, small, joined, layout, shortening)
         layout, joined = self._with_recomputation(layout, joined, shortening)
-        return layout, transfer(full, small, joined, layout, shortening)
+        return layout, settle(layout.blocks, transfer(full, small, joined, layout, shortening))
 
     def _with_recomputation(
         self, layout: BlockLayout, segments: tuple[Segment, ...], shortening: Shortening | None = None

@@ -16,6 +16,7 @@ from planner.verify.verification import Comparison, Verification
 from tests.zoo.misses import MISSES
 from tests.zoo.registry import entries, held_out, spec
 
+ROOT = Path(__file__).parents[2]
 QUICK = (
     "llama",
     "mixtral",
@@ -147,3 +148,11 @@ def test_the_page_names_each_figure_and_says_what_is_off() -> None:
 def test_no_model_is_held_out_and_explained_away() -> None:
     assert not set(MISSES) - set(entries())
     assert held_out() <= set(entries())
+
+
+def test_what_autocast_frees_at_once_is_freed_for_every_layer_though_few_were_traced() -> None:
+    arguments = {"width": "32", "depth": "9", "heads": "2", "vocab": "64"}
+    source = ModelSource(spec=f"{ROOT / 'examples' / 'gpt.py'}:gpt", kind="file", arguments=arguments)
+    found = verify(source, precision="fp32", autocast="bf16", sequence_length=16, recompute=True)
+    for name in ("saved_bytes", "peak_bytes"):
+        assert found.figure(name).traced == found.figure(name).real, name
