@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch import fx
 
@@ -18,10 +18,18 @@ class Owners:
     of what it reads of forward.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], placeholders: Mapping[fx.Node, int]) -> None:
-        """Takes the parameters, and which of them each placeholder is."""
+    def __init__(
+        self, parameters: Sequence[Parameter], modules: Collection[str], placeholders: Mapping[fx.Node, int]
+    ) -> None:
+        """Takes the parameters, the names of the modules, and which of the parameters each placeholder is."""
+        # A module that the model holds several times is known by its first name alone.
         self._names = {
-            node: (parameters[index].name, *parameters[index].aliases) for node, index in placeholders.items()
+            node: tuple(
+                name
+                for name in (parameters[index].name, *parameters[index].aliases)
+                if name.rpartition(".")[0] in modules
+            )
+            for node, index in placeholders.items()
         }
         self._num_uses: Counter[fx.Node] = Counter()
         self._owner: dict[fx.Node, str] = {}

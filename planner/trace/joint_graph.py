@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 from unittest.mock import patch
@@ -39,10 +39,11 @@ def joint_graph(
     def step(*given: list[torch.Tensor]) -> list[torch.Tensor | None]:  # noqa: ARG001 - the module holds them itself
         nonlocal phase
         proxies: Any = get_proxy_mode()
-        with _noting_phases(proxies.tracer.graph, phases):
+        with _noting_phases(proxies.tracer.graph, phases) as end_forward:
             with autocast_region(autocast):
                 loss = loss_of(model.module(**model.batch))
             phase = "backward"
+            end_forward()
             wanted = [parameter for parameter in parameters if parameter.requires_grad]
             return [loss, *torch.autograd.grad(loss, wanted, allow_unused=True)]
 
@@ -56,17 +57,22 @@ def joint_graph(
 
 
 @contextmanager
-def _noting_phases(graph: fx.Graph, phases: dict[str, NodePhase]) -> Iterator[None]:
-    """While on, the phase of the step is written down for each node that is made."""
+def _noting_phases(graph: fx.Graph, phases: dict[str, NodePhase]) -> Iterator[Callable[[], None]]:
+    """While on, the phase of the step is written down for each node that is made; yields what ends forward."""
     make = graph.create_node
+    is_forward = True
+
+    def end_forward() -> None:
+        nonlocal is_forward
+        is_forward = False
 
     def noted(*args: Any, **kwargs: Any) -> fx.Node:
         node = make(*args, **kwargs)
         if torch._C._current_graph_task_id() == -1:
-            phases[node.name] = "forward"
+            phases[node.name] = "forward" if is_forward else "backward"
         else:  # gradients enabled inside backward: a checkpoint runs its forward again
             phases[node.name] = "recomputation" if torch.is_grad_enabled() else "backward"
         return node
 
     with patch.object(graph, "create_node", noted):
-        yield
+        yield end_forward

@@ -92,7 +92,7 @@ class _Reader:
         placeholders = [node for node in self._nodes if node.op == "placeholder"]
         numbers = dict(zip(placeholders, (number_of[name] for name in held), strict=False))
         self._parameter_name: dict[Any, str] = dict(zip(placeholders, held, strict=False))
-        self._owners = Owners(self._writer.facts.parameters, numbers)
+        self._owners = Owners(self._writer.facts.parameters, self._writer.facts.modules, numbers)
         for node, index in numbers.items():
             self._new[node] = self._writer.parameters[index]
             self._storages[_address(node.meta["val"])] = UNTRACKED

@@ -129,6 +129,36 @@ def test_the_walk_follows_the_places_of_an_image(tmp_path: Path) -> None:
         assert _flop(static, phase) == _flop(exact, phase)  # type: ignore[arg-type]
 
 
+SHARED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([layer, layer, layer])
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x).mean()
+
+def make(micro_batch_size):
+    return Net(), {"x": torch.zeros(micro_batch_size, 4)}
+"""
+
+
+def test_the_joint_graph_knows_a_module_that_is_held_several_times(tmp_path: Path) -> None:
+    source = _written(tmp_path, SHARED)
+    exact, joint = (trace(source, precision="fp32", device="cpu", way=way) for way in ("fake", "make_fx"))  # type: ignore[arg-type]
+    assert joint.workload.parameters == exact.workload.parameters
+    for phase in ("forward", "backward"):
+        assert _flop(joint, phase) == _flop(exact, phase)  # type: ignore[arg-type]
+    assert _saved(joint) == _saved(exact)
+
+
 TRANSFORM = """
 import torch
 from torch import nn
