@@ -7,19 +7,21 @@ from types import ModuleType
 
 from tests.zoo import (
     adapters,
+    constructs,
     decoders,
     detectors,
     diffusion,
     encoders,
+    image_and_text,
     images,
     mixtures,
     plain,
     recurrences,
     series,
-    several_senses,
     sounds,
     timm_models,
     translators,
+    two_towers,
 )
 from tests.zoo import held_out as held_out_models
 from tests.zoo.entry import Entry
@@ -33,15 +35,15 @@ _TUNED = (
     images,
     detectors,
     sounds,
-    several_senses,
+    two_towers,
+    image_and_text,
     series,
     diffusion,
     adapters,
     timm_models,
     plain,
+    constructs,
 )
-
-
 _HELD_OUT: tuple[ModuleType, ...] = (held_out_models,)
 
 
