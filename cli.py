@@ -17,6 +17,7 @@ from planner.emit.emit import check_replaceable, emit, plan_json
 from planner.emit.write_whole import write_whole
 from planner.errors import InputError, RunError, TraceError
 from planner.read.options import (
+    TIME_LIMIT_S,
     Autocast,
     Counts,
     Degrees,
@@ -32,7 +33,7 @@ from planner.read.options import (
     parse_degrees,
 )
 from planner.read.planned_folder import planned_from, read_folder
-from planner.read.question import TIME_LIMIT_S, question, traced, verified
+from planner.read.question import question, traced, verified
 from planner.read.request import Request, takes_request
 from planner.report.answering import answer_to, make_writable
 from planner.report.screen import Screen, json_text

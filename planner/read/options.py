@@ -86,6 +86,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is at --out."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every alternative, and the traffic.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What `plan --out DIR` or `estimate --out DIR` wrote.")]
+TIME_LIMIT_S = 120.0
+"""Seconds that a trace may take."""
+
 Autocast = Annotated[
     Literal["bf16", "fp16"] | None,
     typer.Option(help="Weights of fp32, and the step under torch.autocast in this type.", show_default=False),

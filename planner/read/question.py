@@ -11,6 +11,7 @@ from planner.choose.batches import check_batches
 from planner.errors import InputError
 from planner.job import Job
 from planner.model_graph import ModelGraph
+from planner.read.options import TIME_LIMIT_S
 from planner.read.request import Request
 from planner.read.saved_graph import read_graph
 from planner.read.source import read_source
@@ -18,9 +19,6 @@ from planner.report.screen import Screen
 
 if TYPE_CHECKING:
     from planner.verify.verification import Verification
-
-TIME_LIMIT_S = 120.0
-"""Seconds that a trace may take."""
 
 
 def question(
@@ -50,6 +48,7 @@ def question(
             device=profile.device.kind,
             sequence_length=job.sequence_length,
             way=request.trace,
+            time_limit_s=request.time_limit,
             screen=screen,
         )
     elif request.model_arg or request.trace != "auto":

@@ -11,7 +11,7 @@ import typer
 
 from costmodels.strategy import Precision
 from planner.job import Job
-from planner.read.options import parse_bytes
+from planner.read.options import TIME_LIMIT_S, parse_bytes
 
 _JOB = "The job"
 _CHOICE = "What the planner may choose"
@@ -58,6 +58,9 @@ class Request:
             rich_help_panel=_JOB,
         ),
     ] = "auto"
+    time_limit: Annotated[
+        float, typer.Option(min=1.0, metavar="S", help="Seconds that the trace may take.", rich_help_panel=_JOB)
+    ] = TIME_LIMIT_S
     micro_batch_size: Annotated[
         int | None,
         typer.Option(min=1, metavar="b", help="Samples per rank at once; default: chosen.", rich_help_panel=_CHOICE),
