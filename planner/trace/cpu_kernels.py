@@ -14,12 +14,16 @@ from unittest.mock import patch
 import torch
 
 from planner.trace.kernels.kernel_results import KernelResults
+from planner.trace.kernels.packed_layers import packed_kernels_of_cpu
+from planner.trace.kernels.packed_sequences import packed_sequence_kernels
+from planner.trace.kernels.replaced_operators import replaced_operators
 
 
 @contextmanager
 def cpu_kernels() -> Iterator[list[str]]:
     """While on, fake tensors run and look as real ones do on a CPU; there is nothing to tell of these kernels."""
-    with fused_lstm(), KernelResults("cpu"):
+    kernels = {**packed_sequence_kernels(), **packed_kernels_of_cpu()}
+    with fused_lstm(), replaced_operators(kernels, "AutogradCPU"), KernelResults("cpu"):
         yield []
 
 

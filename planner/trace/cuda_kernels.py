@@ -11,7 +11,6 @@ calls in C++. A `TorchFunctionMode` would be off while backward re-runs a checkp
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -24,10 +23,9 @@ from planner.trace.kernels.cuda_recurrence import RecurrentKernels
 from planner.trace.kernels.flex_attention import fused_flex_attention
 from planner.trace.kernels.kernel_results import KernelResults
 from planner.trace.kernels.packed_sequences import packed_sequence_kernels
+from planner.trace.kernels.replaced_operators import replaced_operators
 
 aten = torch.ops.aten
-
-_KEY = "AutogradCPU"
 
 
 @contextmanager
@@ -39,16 +37,10 @@ def cuda_kernels(target: CudaTarget | None = None) -> Iterator[list[str]]:
     """
     notes: list[str] = []
     target = target or CudaTarget()
-    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with ExitStack() as stack:
-        stack.callback(library._destroy)
-        with warnings.catch_warnings():
-            # Torch warns of replacing its own kernels, which is what this is for.
-            warnings.simplefilter("ignore", UserWarning)
-            for name, kernel in _kernels(target, notes).items():
-                library.impl(name, kernel, _KEY)
-            # With a kernel of its own, the norm's derivative is its formula and not that of its parts.
-            library.impl("_fused_rms_norm", _rms_norm_for_real, "CPU")
+        stack.enter_context(replaced_operators(_kernels(target, notes), "AutogradCPU"))
+        # With a kernel of its own, the norm's derivative is its formula and not that of its parts.
+        stack.enter_context(replaced_operators({"_fused_rms_norm": _rms_norm_for_real}, "CPU"))
         stack.enter_context(fused_flex_attention(notes))
         stack.enter_context(KernelResults("cuda"))
         yield notes

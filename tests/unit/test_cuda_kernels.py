@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from planner.model_graph import ModelSource
 from planner.trace.autocast import autocast_region, autocast_rules
+from planner.trace.cpu_kernels import cpu_kernels
 from planner.trace.cuda_kernels import cuda_kernels
 from planner.trace.fake_model import fake_model
 from planner.trace.fake_world import fake_world
@@ -438,11 +439,37 @@ def test_packing_gives_and_saves_what_it_does_for_real() -> None:
     assert [result.shape for result in packed] == [(10, 4), (7,)]
 
 
+def _packed(kind: str, num_layers: int, dtype: torch.dtype = FP32, **options: Any) -> _Packed:
+    layer = getattr(nn, kind)(4, 5, num_layers, batch_first=True, dtype=dtype, **options)
+    layer.register_forward_hook(lambda module, args, output: output[0])
+    return _Packed(layer)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(
+    "options",
+    [{"num_layers": 1}, {"num_layers": 2, "bidirectional": True, "dropout": 0.1}, {"num_layers": 2, "bias": False}],
+)
+def test_layers_over_packed_sequences_save_on_a_cpu_what_they_do_for_real(kind: str, options: dict[str, Any]) -> None:
+    real = step(_packed(kind, **options), (torch.randn(2, 7, 4, requires_grad=True),), _loss)
+    mode = FakeTensorMode()
+    with fake_world(mode, Shadow(mode)), cpu_kernels():
+        fake = step(_packed(kind, **options), (torch.empty(2, 7, 4, requires_grad=True),), _loss)
+    assert (fake.saved_bytes, fake.peak_bytes) == (real.saved_bytes, real.peak_bytes)
+
+
+@pytest.mark.parametrize(("kind", "cell"), [("LSTM", "_thnn_fused_lstm_cell"), ("GRU", "_thnn_fused_gru_cell")])
+def test_packed_sequences_in_bf16_run_by_fused_cells(kind: str, cell: str) -> None:
+    with _on_cuda():
+        inputs = (torch.empty(2, 7, 4, dtype=BF16, requires_grad=True),)
+        names = _names(step(_packed(kind, 2, BF16, bidirectional=True), inputs, _loss))
+    assert names.count(cell) == 7 * 2 * 2 and "_cudnn_rnn" not in names
+
+
 def test_packed_sequences_go_to_cudnn_in_one() -> None:
     with _on_cuda():
-        module = _Packed(nn.LSTM(4, 5, batch_first=True))
-        module.layer.register_forward_hook(lambda module, args, output: output[0])
-        dispatched = step(module, (torch.empty(2, 7, 4, requires_grad=True),), _loss)
+        dispatched = step(_packed("LSTM", 1), (torch.empty(2, 7, 4, requires_grad=True),), _loss)
     output = next(results[0] for name, results in dispatched.operators if name == "aten::_cudnn_rnn")
     assert output.shape == (10, 5)
     assert "_cudnn_rnn_backward" in _names(dispatched)

@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from planner.trace.kernels.cuda_cells import Cells, gru_cell, lstm_cell
+from planner.trace.kernels.packed_layers import Cell, States, Weights, linear_hh, packed_layers
+from planner.trace.kernels.packed_sequences import known_lengths
 
 aten = torch.ops.aten
 
@@ -67,6 +70,8 @@ class RecurrentKernels:
         return layer
 
     def _of_packed(self, kind: str) -> Callable[..., Any]:
+        step_by_step = packed_layers(kind == "lstm", _CELLS[kind], computes_inputs_first=False)
+
         def layer(
             data: torch.Tensor,
             batch_sizes: torch.Tensor,
@@ -79,12 +84,11 @@ class RecurrentKernels:
             bidirectional: bool,
         ) -> Any:
             if self._takes_cudnn(data):
-                sizes = batch_sizes.tolist()
+                sizes = known_lengths(batch_sizes)
                 settings = (num_layers, False, dropout, train, bidirectional)
                 return self._cudnn(kind, data, hx, params, has_biases, settings, sizes)
-            operator = getattr(aten, kind).data
             flags = (dropout, train, bidirectional)
-            return operator.decompose(data, batch_sizes, hx, params, has_biases, num_layers, *flags)
+            return step_by_step(data, batch_sizes, hx, params, has_biases, num_layers, *flags)
 
         return layer
 
@@ -115,6 +119,32 @@ class RecurrentKernels:
             *(batch_first, dropout if train else 0.0, train, bidirectional, batch_sizes, None),
         )
         return (output, hidden, cell) if kind == "lstm" else (output, hidden)
+
+
+def _fused_lstm(step: torch.Tensor, states: States, weights: Weights) -> States:
+    hidden, cell = lstm_cell(step, states, weights.w_ih, weights.w_hh, weights.b_ih, weights.b_hh)
+    return [hidden if weights.projection is None else hidden.matmul(weights.projection.t()), cell]
+
+
+def _fused_gru(step: torch.Tensor, states: States, weights: Weights) -> States:
+    return [gru_cell(step, states[0], weights.w_ih, weights.w_hh, weights.b_ih, weights.b_hh)]
+
+
+def _plain(nonlinearity: Callable[[torch.Tensor], torch.Tensor]) -> Cell:
+    def cell(step: torch.Tensor, states: States, weights: Weights) -> States:
+        of_input = functional.linear(step, weights.w_ih, weights.b_ih)
+        return [nonlinearity(linear_hh(states, weights).add_(of_input))]
+
+    return cell
+
+
+_CELLS: dict[str, Cell] = {
+    "lstm": _fused_lstm,
+    "gru": _fused_gru,
+    "rnn_tanh": _plain(torch.tanh),
+    "rnn_relu": _plain(torch.relu),
+}
+"""Of packed sequences that do not go to cuDNN."""
 
 
 def _as_cast(

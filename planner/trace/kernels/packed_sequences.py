@@ -25,7 +25,7 @@ def packed_sequence_kernels() -> dict[str, Callable[..., Any]]:
 
 def pack(call: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the tokens of all sequences, one step after the other, and how many there are in each step."""
-    source, lengths = call["input"], _values(call["lengths"])
+    source, lengths = call["input"], known_lengths(call["lengths"])
     in_step = [sum(length > step for length in lengths) for step in range(max(lengths))]
     data = source.new_empty(sum(lengths), *source.shape[2:])
     batch_sizes = torch.empty(len(in_step), dtype=torch.int64)
@@ -37,7 +37,7 @@ def pack(call: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
 def _pad(
     data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    sizes = _values(batch_sizes)
+    sizes = known_lengths(batch_sizes)
     shape = (max(len(sizes), total_length), sizes[0], *data.shape[1:])
     output = torch.full(shape, padding_value, dtype=data.dtype, device=data.device)
     step = offset = 0
@@ -56,13 +56,18 @@ def _pack_backward(
     first, second, *rest = input_size
     shape = (second, first, *rest) if batch_first else (first, second, *rest)
     gradient = torch.zeros(shape, dtype=grad.dtype, device=grad.device)
-    ends = itertools.accumulate(_values(batch_sizes))
-    for step, (size, end) in enumerate(zip(_values(batch_sizes), ends, strict=True)):
+    ends = itertools.accumulate(known_lengths(batch_sizes))
+    for step, (size, end) in enumerate(zip(known_lengths(batch_sizes), ends, strict=True)):
         gradient[step][:size].copy_(grad[end - size : end])
     return gradient.transpose(0, 1) if batch_first else gradient
 
 
-def _values(lengths: torch.Tensor) -> list[int]:
+def known_lengths(lengths: torch.Tensor) -> list[int]:
+    """Returns the values of lengths, or of the number of sequences in each step.
+
+    Raises:
+        UnknownLengthsError: They have none.
+    """
     value = getattr(lengths, "_shadow_value", None)
     if value is None:
         raise UnknownLengthsError(
