@@ -12,12 +12,12 @@ from planner.verify.verification import Comparison, Verification
 _TITLES = {
     "num_params": "parameters",
     "forward_flop": "forward",
-    "backward_flop": "backward, recomputation included",
+    "backward_flop": "backward in all",
     "recomputation_flop": "  of it recomputation",
     "saved_bytes": "saved for backward",
     "peak_bytes": "peak",
-    "allocator_saved_bytes": "saved, by the allocator",
-    "allocator_peak_bytes": "peak, by the allocator",
+    "allocator_saved_bytes": "saved, by allocator",
+    "allocator_peak_bytes": "peak, by allocator",
 }
 
 
@@ -61,7 +61,7 @@ def _ratio(figure: Comparison) -> str:
 def _verdict(figure: Comparison) -> Text:
     if figure.is_promised:
         return Text("holds", style="green") if figure.holds else Text("off", style="bold red")
-    return Text("for comparison", style="dim")
+    return Text("")
 
 
 def _losses(found: Verification) -> tuple[str, str, str, Text]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.zoo.entry import IMAGE_SIZE, Batch, Entry, labelled, pixels, transformer
+from tests.zoo.entry import IMAGE_SIZE, Batch, Entry, labelled, pixels, tokens, transformer
 
 VIT = {
     "hidden_size": 64,
@@ -148,7 +148,7 @@ dpt = transformer(
 imagegpt = transformer(
     "ImageGPTForCausalImageModeling",
     {"vocab_size": 65, "n_positions": 64, "n_embd": 64, "n_layer": 3, "n_head": 4},
-    lambda size: {"input_ids": torch.arange(64).expand(size, 64), "labels": torch.arange(64).expand(size, 64)},
+    lambda size: {"input_ids": tokens(size, 64, end=65), "labels": tokens(size, 64, end=65)},
     family="image",
 )
 videomae = transformer(
