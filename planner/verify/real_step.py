@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from costmodels.strategy import Precision
 from planner.model_graph import ModelSource
 from planner.trace.cpu_kernels import fused_lstm
+from planner.trace.layer_drop import switch_off_layer_drop
 from planner.verify.allocator import allocations
 from planner.verify.tensors_alive import TensorsAlive
 from runtime.load_model import build, cast_floats, loss_of
@@ -57,6 +58,7 @@ def real_model(
     """Returns the model, built twice the same way by the same seed in any process."""
     torch.manual_seed(SEED)
     module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
+    switch_off_layer_drop(module)  # as in the trace, which is of the step in which every layer runs
     module.to(DTYPES[precision]).train()
     batch = cast_floats(batch, DTYPES[precision])
     return RealModel(

@@ -94,8 +94,8 @@ _NOTES = (
 def _replayed(
     source: ModelSource, graph: ModelGraph, model: RealModel, micro_batch_size: int
 ) -> tuple[float | None, list[str]]:
-    fake = fake_model(source, micro_batch_size, graph.precision, graph.sequence_length)
     try:
+        fake = fake_model(source, micro_batch_size, graph.precision, graph.sequence_length)
         return replay(record_step(fake, "cpu", graph.autocast), model), []
     except Exception as error:  # whatever the kernels say to operands that the trace guessed
         reason = str(error).partition("\n")[0]

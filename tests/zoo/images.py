@@ -148,7 +148,7 @@ dpt = transformer(
 imagegpt = transformer(
     "ImageGPTForCausalImageModeling",
     {"vocab_size": 65, "n_positions": 64, "n_embd": 64, "n_layer": 3, "n_head": 4},
-    lambda size: {"input_ids": tokens(size, 64, end=65), "labels": tokens(size, 64, end=65)},
+    lambda size: {"input_ids": tokens(size, 64, end=64), "labels": tokens(size, 64, end=64)},
     family="image",
 )
 videomae = transformer(

@@ -58,6 +58,7 @@ def _spectrum(micro_batch_size: int) -> Batch:
 
 wav2vec2 = _ctc("Wav2Vec2ForCTC", WAVE, "weight norm, CTC")
 hubert = _ctc("HubertForCTC", WAVE)
+wav2vec2_layerdrop = _ctc("Wav2Vec2ForCTC", {**WAVE, "layerdrop": 0.5}, "LayerDrop: traced, and verified, as if off")
 wavlm = _ctc("WavLMForCTC", {**WAVE, "num_buckets": 32, "max_bucket_distance": 64})
 unispeech_sat = _ctc("UniSpeechSatForCTC", WAVE)
 data2vec_audio = _ctc("Data2VecAudioForCTC", {**WAVE, "num_conv_pos_embeddings": 2, "conv_pos_kernel_size": 5})
