@@ -17,32 +17,18 @@ import torch
 from torch import fx
 
 from costmodels.workload import Parameter
+from planner.trace.leaf_layers import leaf_layers, leaf_layers_by_name
 from planner.trace.recording import ModelFacts, Recording
 
 aten = torch.ops.aten
 
-_CHOICES = frozenset({aten.topk.default, aten.argmax.default, aten.sort.default, aten.argsort.default, aten.max.dim})
 _PRODUCTS = frozenset({aten._grouped_mm.default, aten.bmm.default, aten.baddbmm.default})
 """Products of a stack of matrices, one for each expert."""
 _PICKS = frozenset({aten.select.int, aten.index.Tensor, aten.index_select.default, aten.unbind.int, aten.split.Tensor})
-_READS = frozenset(
-    {
-        aten.index.Tensor,
-        aten.index_select.default,
-        aten.nonzero.default,
-        aten.masked_select.default,
-        aten.index_add_.default,
-        aten.index_add.default,
-        aten._index_put_impl_.default,
-        aten.index_put_.default,
-    }
-)
-"""Operators that take the tokens of an expert, or put its results back."""
 _SAME = frozenset({aten.transpose.int, aten.t.default, aten._to_copy.default, aten.detach.default, aten.view.default})
 """Operators after which a stack is a stack; none of them moves its first axis where experts are stacked."""
 _NUMBER = re.compile(r"\('[^']*expert[^']*', (\d+)\)")
 """A whole number among a module's plain attributes, under a name that speaks of experts."""
-_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +43,16 @@ class Experts:
     """What to tell a person."""
 
 
-def find_experts(facts: ModelFacts, recording: Recording) -> Experts:
-    """Returns the expert weights and layers; what one layer shows is taken to hold for all of its class."""
-    axes, leaves = _axes(facts, recording), _leaf_modules(facts, recording)
+def find_experts(facts: ModelFacts, recording: Recording, *, knows_calls: bool = True) -> Experts:
+    """Returns the expert weights and layers; what one layer shows is taken to hold for all of its class.
+
+    Args:
+        facts: The model.
+        recording: A step of it, of some of its layers at least.
+        knows_calls: Whether the recording has the calls of modules; where not, layers are known by the name "experts".
+    """
+    axes = _axes(facts, recording)
+    leaves = leaf_layers(facts, recording) if knows_calls else leaf_layers_by_name(facts)
     return Experts(axes, leaves, tuple(_notes(facts, axes, leaves)))
 
 
@@ -139,56 +132,3 @@ def _numbers_of_experts(facts: ModelFacts, name: str) -> frozenset[int]:
     around = name.rpartition(".")[0]
     held = (_NUMBER.findall(facts.modules[module].attributes) for module in (name, around))
     return frozenset(int(value) for values in held for value in values) - {1}
-
-
-def _leaf_modules(facts: ModelFacts, recording: Recording) -> tuple[str, ...]:
-    readers = {recording.calls[node.meta["call"]].module for node in _tainted_reads(recording.graph)}
-    called: dict[str, list[str]] = {}
-    for call in recording.calls[1:]:
-        called.setdefault(recording.calls[call.parent].module, []).append(call.module)
-    classes = {
-        facts.modules[name].class_name: None
-        for name in facts.modules
-        if name and name in readers and _calls_one_of_many(facts, called.get(name, []))
-    }
-    return tuple(name for name, module in facts.modules.items() if module.class_name in classes)
-
-
-def _tainted_reads(graph: fx.Graph) -> Iterator[fx.Node]:
-    """Yields operators of forward that read by indices which a choice among floats decided."""
-    tainted: set[fx.Node] = set()
-    for node in graph.nodes:
-        if node.op != "call_function" or node.meta.get("phase", "forward") != "forward":
-            continue
-        comes_from_choice = any(operand in tainted for operand in node.all_input_nodes)
-        if comes_from_choice and node.target in _READS:
-            yield node
-        chooses = node.target in _CHOICES and (comes_from_choice or _is_float(node.all_input_nodes[0]))
-        if chooses or (comes_from_choice and _is_whole(node)):
-            tainted.add(node)
-
-
-def _is_whole(node: fx.Node) -> bool:
-    out = node.meta.get("out")
-    return isinstance(out, tuple) and len(out) == 2 and out[1] in _WHOLE
-
-
-def _is_float(node: fx.Node) -> bool:
-    out = node.meta.get("out")
-    return isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], torch.dtype) and out[1].is_floating_point
-
-
-def _calls_one_of_many(facts: ModelFacts, called: list[str]) -> bool:
-    """Whether the module itself calls modules that have equals beside them, with parameters of the same shapes."""
-    for expert in called:
-        around = facts.modules[expert.rpartition(".")[0]]
-        equals = [other for other in around.children if _form(facts, other) == _form(facts, expert)]
-        if len(equals) > 1 and _form(facts, expert)[1]:
-            return True
-    return False
-
-
-def _form(facts: ModelFacts, name: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    beneath = [other for other in facts.modules if other == name or other.startswith(f"{name}.")]
-    shapes = (facts.parameters[index].shape for other in beneath for index in facts.modules[other].parameters)
-    return facts.modules[name].class_name, tuple(shapes)

@@ -7,6 +7,7 @@ and the following of storages does not break it. Blocks are found by the paramet
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from planner.trace.fallback_writer import RecordingWriter
 from planner.trace.flop_formulas import Kind
 from planner.trace.flops import operator_work
 from planner.trace.joint_graph import joint_graph
+from planner.trace.operators import operator_warnings
 from planner.trace.recording import UNTRACKED, NodePhase, Recording
 
 LOST = (
@@ -59,7 +61,8 @@ def record_joint(
         StepError: The model raised, or gave no loss.
     """
     graph, phases = joint_graph(model, device, autocast)
-    return _Reader(model, graph, phases).recording()
+    recording = _Reader(model, graph, phases).recording()
+    return replace(recording, warnings=(*recording.warnings, *operator_warnings(recording.graph)))
 
 
 class _Reader:

@@ -80,7 +80,7 @@ class _Tracer:
                 f"{self._source.spec}: the batch is {model.input_bytes} bytes for {MICRO_BATCH_SIZE} samples and for "
                 f"{MICRO_BATCH_SIZE + 1}. Give its tensors micro_batch_size samples along their first axis."
             )
-        experts = find_experts(model.facts, step.recording)
+        experts = find_experts(model.facts, step.recording, knows_calls=traced.traced_by == "fake")
         workload = Workload(
             parameters=with_axes(model.facts.parameters, experts),
             blocks=step.layout.blocks,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -129,6 +129,12 @@ def test_layers_that_call_experts_by_their_tokens_are_leaves_and_others_are_not(
     for name in ("mixtral", "jetmoe", "llama4"):
         assert traced(name).workload.leaf_modules == ()
     assert any(warning.startswith("Experts: experts are called") for warning in traced("mixture").warnings)
+
+
+@pytest.mark.parametrize("way", ["make_fx", "static"])
+def test_a_fallback_knows_the_same_leaves_by_their_name(way: Literal["make_fx", "static"]) -> None:
+    found = trace(source("mixture"), precision="fp32", device="cpu", sequence_length=8, way=way).workload
+    assert found.leaf_modules == traced("mixture").workload.leaf_modules
 
 
 SHAPE = StepShape(4, 2, 1, "fp32", "adamw", "cpu")
