@@ -13,7 +13,7 @@ from planner.model_graph import ModelGraph, ModelSource
 from planner.trace import trace
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt.py"
-SMALL = {"width": "64", "depth": "3", "heads": "4", "vocab": "128"}
+SMALL = {"width": "64", "depth": "2", "heads": "4", "vocab": "128"}
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def test_the_joint_graph_has_the_same_operations_memory_and_recomputation() -> N
         assert _flop(joint, phase) == _flop(exact, phase)  # type: ignore[arg-type]
     assert _saved(joint) == pytest.approx(_saved(exact), rel=1e-3)
     able = [[b.name for b in g.workload.blocks if b.recomputable] for g in (exact, joint)]
-    assert able[0] == able[1] == ["layers.0", "layers.1", "layers.2"]
+    assert able[0] == able[1] == ["layers.0", "layers.1"]
     kinds = [{work.kind for s in g.workload.segments for work in s.work} for g in (exact, joint)]
     assert kinds[0] == kinds[1] == {"matmul", "attention"}
 
@@ -89,7 +89,7 @@ def test_all_that_is_allocated_is_freed_but_the_loss_and_the_gradients(way: str)
     assert gradients == 4 * sum(parameter.num_elements for parameter in _example(way).workload.parameters)
 
 
-@pytest.mark.parametrize("way", ["fake", "make_fx", "static"])
+@pytest.mark.parametrize("way", ["make_fx", "static"])
 def test_every_way_follows_autocast(way: str) -> None:
     source = ModelSource(spec=f"{EXAMPLE}:gpt", kind="file", arguments=SMALL)
     graph = trace(source, precision="fp32", device="cuda", autocast="bf16", sequence_length=32, way=way)  # type: ignore[arg-type]

@@ -28,14 +28,10 @@ SMALL = {
 """Sides of images whose configs do not say one."""
 TRACED_EACH_TIME = frozenset(
     {
-        "BartForSequenceClassification",
         "DetrForObjectDetection",
-        "EomtForUniversalSegmentation",
-        "InformerForPrediction",
         "Qwen2VLForConditionalGeneration",
         "VideoMAEForPreTraining",
         "Wav2Vec2ForCTC",
-        "WhisperForConditionalGeneration",
     }
 )
 """Of the classes, those whose batches are furthest from tokens; the others are traced by the slow tests."""
