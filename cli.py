@@ -166,10 +166,10 @@ def trace(
     screen = Screen(as_json)
     weights = precision or ("fp32" if autocast else "bf16")
     if verify:
-        if hardware or device or out or way != "auto":
+        if hardware or device == "cuda" or out or way != "auto":
             raise InputError(
-                "--verify runs a real step on this CPU: leave --hardware, --device, --trace and --out out; trace again "
-                "without --verify to plan from it"
+                "--verify runs a real step on this CPU: leave --hardware, --device cuda, --trace and --out out; trace "
+                "again without --verify to plan from it"
             )
         _verify(model, model_arg or [], weights, autocast, sequence_length, screen)
         return
