@@ -3,7 +3,7 @@
 fake_model    the user's model, of tensors without memory     shadow, fake_world: what makes that work
 record_step   forward, loss, backward under the recorder      recorder, flops; recording: the value
               with the kernels and casts of the device        cpu_kernels, cuda_kernels, kernels; autocast
-operators     kernels that no dispatcher sees                 find_experts, leaf_layers; frozen_inputs: what engines need
+operators     kernels that no dispatcher sees                 find_experts, leaf_layers, frozen_inputs: for engines
 find_blocks   the units that are gathered at once             signature; layout: the value
 segments      what each block costs in each phase             liveness
 amounts       the same for any micro-batch                    truncate: a second trace of fewer layers

@@ -7,6 +7,7 @@ several equal modules, ranks may call different ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -98,10 +99,19 @@ def _fed(read: fx.Node, recording: Recording) -> Iterator[str]:
 
 
 def _is_one_of_many(facts: ModelFacts, name: str) -> bool:
-    """Whether the module has equals beside it, with parameters of the same shapes."""
-    around = facts.modules[name.rpartition(".")[0]]
-    own = _form(facts, name)
-    return bool(own[1]) and sum(_form(facts, other) == own for other in around.children) > 1
+    """Whether the module has equals beside it: names that differ in a number only, parameters of the same shapes."""
+    around, _, own = name.rpartition(".")
+    form, family = _form(facts, name), _without_numbers(own)
+    equals = (
+        other
+        for other in facts.modules[around].children
+        if _without_numbers(other.rpartition(".")[2]) == family and _form(facts, other) == form
+    )
+    return family != own and bool(form[1]) and len(list(equals)) > 1
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def _form(facts: ModelFacts, name: str) -> tuple[str, tuple[tuple[int, ...], ...]]:

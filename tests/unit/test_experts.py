@@ -128,6 +128,8 @@ def test_layers_that_call_experts_by_their_tokens_are_leaves_and_others_are_not(
     assert len(traced("switch_transformers").workload.leaf_modules) == 2
     for name in ("mixtral", "jetmoe", "llama4"):
         assert traced(name).workload.leaf_modules == ()
+    informer = ModelSource(spec=f"{ROOT / 'tests' / 'zoo' / 'series.py'}:informer", kind="file")
+    assert trace(informer, precision="fp32", device="cpu").workload.leaf_modules == ()  # reads by a choice, calls all
     assert any(warning.startswith("Experts: experts are called") for warning in traced("mixture").warnings)
 
 
