@@ -129,6 +129,13 @@ _ADVICE: tuple[tuple[_Fits, str], ...] = (
         "Check the vocabulary, the number of positions and --sequence-length against the batch",
     ),
     (
+        _both(
+            _kind(RuntimeError, ValueError),
+            _says("reduction dim", "shape", "must match", "size mismatch", "doesn't match"),
+        ),
+        "Sizes do not go together: compare the batch, --sequence-length and the --model-args with what the model takes",
+    ),
+    (
         _kind(MemoryError),
         "Something real is made while the model is built: leave weights and data out, or plan for a shorter sequence",
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from torch import nn
+
 from costmodels.strategy import Precision
 from costmodels.workload import Workload
 from planner.errors import InputError, TraceError
@@ -71,6 +73,7 @@ class _Tracer:
     ) -> None:
         self._source, self._precision, self._autocast = source, precision, autocast
         self._device, self._sequence_length, self._way = device, sequence_length, way
+        self._made: list[nn.Module] = []
 
     def graph(self) -> ModelGraph:
         traced = trace_by_way(self._way, self._model, self._device, self._autocast, MICRO_BATCH_SIZE)
@@ -114,6 +117,12 @@ class _Tracer:
         model = fake_model(self._source, micro_batch_size, self._precision, self._sequence_length, self._device)
         if not model.facts.parameters:
             raise TraceError(f"{self._source.spec}: the model has no parameters, so there is nothing to train or shard")
+        if any(model.module is earlier for earlier in self._made):
+            raise TraceError(
+                f"{self._source.spec}: it returned the same module twice, and a trace needs a new one for each size of "
+                "the batch: build the model in the callable, not while the file is loaded"
+            )
+        self._made.append(model.module)
         return model
 
     @staticmethod

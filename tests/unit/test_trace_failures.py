@@ -76,7 +76,7 @@ UNTRACEABLE: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "a batch that is a list": ({"batch": "[torch.zeros(2, 4)]"}, ("its batch as a dict", "not builtins.list")),
     "no model": ({"model": "3"}, ("must return (nn.Module, batch), not a tuple of (int, dict)",)),
     "a batch of one size": ({"batch": "{'x': torch.zeros(2, 4)}"}, ("for 2 samples and for 3", "micro_batch_size")),
-    "shapes that do not fit": ({"batch": "{'x': torch.zeros(2, 5)}"}, ("forward failed in module 'fc'",)),
+    "shapes that do not fit": ({"batch": "{'x': torch.zeros(2, 5)}"}, ("forward failed in module 'fc'", "go together")),
     "an index out of range": (
         {"body": "return self.fc(nn.functional.embedding(torch.tensor([9]), x)).mean()"},
         ("table of 2 rows", "vocabulary"),
@@ -128,6 +128,10 @@ UNTRACEABLE: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "data that is too large": (
         {"make": "import numpy; numpy.zeros(10**15)"},
         ("MemoryError", "leave weights and data out"),
+    ),
+    "a model of the whole file": (
+        {"make": "global NET\n    NET = globals().get('NET') or Net()", "model": "NET"},
+        ("the same module twice", "build the model in the callable"),
     ),
     "DataParallel": ({"model": "nn.DataParallel(Net())"}, ("wrapped in DataParallel", "the launcher shards it")),
     "DistributedDataParallel": (
