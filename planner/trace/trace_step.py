@@ -164,7 +164,11 @@ class _StepTracer:
             self._notes.append(f"its layers cannot be recomputed in backward: {error}")
             joined, failed = segments, tuple(able)
         unable = {layout.blocks[index].block_class for index in failed}
-        return _not_recomputable(layout, joined, unable)
+        fewer, without = _not_recomputable(layout, joined, unable)
+        if failed and any(block.recomputable for block in fewer.blocks):
+            # The others ran while those were recomputed too, which what is outside the layers shows.
+            return self._with_recomputation(fewer, segments, shortening)
+        return fewer, without
 
     def _measured(
         self,

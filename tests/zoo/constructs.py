@@ -144,7 +144,7 @@ branching = plain(Branching, notes="an if on activations")
 selecting = plain(Selecting, notes="a mask of activations selects rows")
 
 
-selecting_bysome_ids = plain(SelectingByIds, some_ids, "a mask of whole numbers selects rows")
+selecting_by_ids = plain(SelectingByIds, some_ids, "a mask of whole numbers selects rows")
 
 
 shared = plain(Shared, notes="one block at several places")
