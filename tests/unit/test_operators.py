@@ -454,3 +454,22 @@ class Layer(nn.Module):
 """
     with pytest.raises(TraceError, match=r"layers\.0.*written\.py.*custom_kernels\.md"):
         trace(written(tmp_path, layer), precision="bf16", device="cuda", sequence_length=L, way="fake")
+
+
+@pytest.mark.parametrize(
+    ("layer", "kernels"),
+    [
+        ("Mamba(width, d_state=8)", "selective_scan"),
+        ("Mamba2(width, d_state=16, headdim=16, chunk_size=32)", "chunk_scan"),
+    ],
+)
+def test_models_made_of_mamba_ssms_layers_are_traced_without_it(layer: str, kernels: str, tmp_path: Path) -> None:
+    found = step(written(tmp_path, f"from mamba_ssm import Mamba, Mamba2\n\ndef Layer(width):\n    return {layer}\n"))
+    assert found.operators[kernels] == DEPTH
+    assert found.flop["backward"] > 1.5 * found.flop["forward"]
+
+
+def test_a_layer_of_mamba_ssm_that_is_not_described_is_refused(tmp_path: Path) -> None:
+    body = "from mamba_ssm import Mamba2\n\ndef Layer(width):\n    return Mamba2(width, d_ssm=32)\n"
+    with pytest.raises(NotImplementedError, match="d_ssm=32"):
+        step(written(tmp_path, body))
