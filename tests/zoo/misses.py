@@ -12,6 +12,7 @@ _ROUTED = (
 )
 
 MISSES: dict[str, str] = {
+    "branching": "an if asks for a sum of activations: the trace assumes that it holds, and the other branch ran",
     "dbrx": f"{_ROUTED}. Under autocast the model itself does not run on a CPU",
     "jetmoe": _ROUTED,
     "in_place": (
@@ -19,6 +20,7 @@ MISSES: dict[str, str] = {
         "real ones it copies by strides, through a tensor of zeros that the trace does not see"
     ),
     "qwen2_vl": _LOOP,
+    "reformer": "seeds its dropout from the machine's entropy: no two runs have the same loss; all else is exact",
     "selecting": (
         "rows are selected by the signs of activations: the trace assumes that all are, which bounds the step; said as "
         "a warning with the line"
