@@ -47,6 +47,17 @@ _BY_VALUE = frozenset(
         aten.bincount.default,
     }
 )
+_LIKE = frozenset(
+    {
+        aten.ones_like.default,
+        aten.zeros_like.default,
+        aten.full_like.default,
+        aten.new_ones.default,
+        aten.new_zeros.default,
+        aten.new_full.default,
+    }
+)
+"""Operators that ask a tensor for its shape and type alone."""
 _INDEXING = frozenset(
     {
         aten.index.Tensor,
@@ -133,7 +144,8 @@ class Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             if not made or not all(_is_small(tensor) for tensor in made) or _is_random(func, made[0]):
                 raise _NoValueError
-            real_args, real_kwargs = self._real(args), self._real(kwargs)
+            known = (_some_tensor_like(args[0]), *args[1:]) if func in _LIKE else args
+            real_args, real_kwargs = self._real(known), self._real(kwargs)
         except _NoValueError:
             if func._schema.is_mutable:
                 for tensor in made:
@@ -144,6 +156,11 @@ class Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         values = [real] if isinstance(real, torch.Tensor) else [t for t in tree_leaves(real) if _is_tensor(t)]
         for tensor, value in zip(made, values, strict=True):
             tensor._shadow_value = value  # type: ignore[union-attr]
+
+
+def _some_tensor_like(tensor: torch.Tensor) -> torch.Tensor:
+    with no_dispatch():
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 class _NoValueError(Exception):
@@ -165,7 +182,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
 def _is_random(func: Any, made: torch.Tensor) -> bool:
     """Random floats stay unknown; a single one is drawn, as models branch on it (LayerDrop)."""
     return (
-        torch.Tag.nondeterministic_seeded in func.tags and made.numel() > 1 and made.dtype not in (torch.bool,)
+        torch.Tag.nondeterministic_seeded in func.tags and made.numel() > 1 and made.is_floating_point()
     ) or made.is_complex()
 
 
