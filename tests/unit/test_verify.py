@@ -153,3 +153,8 @@ def test_what_autocast_frees_at_once_is_freed_for_every_layer_though_few_were_tr
     found = verify(source, precision="fp32", autocast="bf16", sequence_length=16, recompute=True)
     for name in ("saved_bytes", "peak_bytes"):
         assert found.figure(name).traced == found.figure(name).real, name
+
+
+def test_bags_of_bf16_keep_no_places_for_backward() -> None:
+    found = verify(_source("recommender"), precision="bf16")
+    assert found.figure("saved_bytes").traced == found.figure("saved_bytes").real

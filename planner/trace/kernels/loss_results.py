@@ -29,9 +29,15 @@ def folded(call: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
 
 
 def bag_places(call: dict[str, Any], result: Any) -> Any:
-    """Source: torch 2.13, aten/src/ATen/native/EmbeddingBag.cpp, make_offset2bag_out: one more than indices."""
+    """The bag of each index, kept for backward; a plain sum of bf16 keeps none, as of fp32 and fp16.
+
+    Source: torch 2.13, aten/src/ATen/native/EmbeddingBag.cpp, make_offset2bag_out: one more than indices; and
+    is_fast_path_index_select, which knows bf16 where the shape rule does not.
+    """
     bags, bag_of, *rest = result
     is_plain_sum = call.get("mode", _MODE_SUM) == _MODE_SUM and call.get("per_sample_weights") is None
+    if is_plain_sum and bags.dtype == torch.bfloat16 and call.get("padding_idx", -1) < 0:
+        return (bags, bag_of.new_empty(0), *rest)
     if is_plain_sum or not bag_of.numel():
         return result
     return (bags, with_storage(bag_of.numel() + 1, bag_of), *rest)
