@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,12 @@ def page(known: dict[str, Modes]) -> str:
     """Returns the page in Markdown, of all entries that were measured, in the zoo's order."""
     names = [name for name in entries() if name in known]
     return "\n".join(
-        [_HEAD.format(versions=_versions()), *_totals(known, names), *_table(known, names), *_misses(known, names)]
+        [
+            _HEAD.format(counts=_counts(names), versions=_versions()),
+            *_totals(known, names),
+            *_table(known, names),
+            *_misses(known, names),
+        ]
     )
 
 
@@ -40,8 +46,17 @@ benchmarks/traced_and_real.py --out docs/traced_models.md --results FILE` measur
 - *loss*: the emitted graph, run with the real weights, gives the model's loss.
 - *recomputed*: every block that can be is run again in backward. *autocast*: fp32 weights under `torch.autocast`, bf16.
 
-{versions}, CPU, one thread, without oneDNN (its scratch memory is visible to the allocator alone).
+{counts}. {versions}. CPU, one thread, without oneDNN (its scratch memory is visible to the allocator alone).
 """
+
+_OTHER_FAMILIES = ("diffusion", "adapter", "timm", "plain torch")
+
+
+def _counts(names: list[str]) -> str:
+    families = Counter(entries()[name].family for name in names)
+    others = [f"{families[family]} of {family}" for family in _OTHER_FAMILIES]
+    num_transformers = sum(families.values()) - sum(families[family] for family in _OTHER_FAMILIES)
+    return f"{len(names)} models: {num_transformers} of transformers, {', '.join(others)}"
 
 
 def _versions() -> str:
@@ -203,5 +218,5 @@ def _misses(known: dict[str, Modes], names: list[str]) -> Iterator[str]:
 def _error(modes: Modes, off: list[str]) -> str:
     text = next((modes[mode]["error"] for mode in off if "error" in modes[mode]), "")
     first = str(text.partition("\n")[0])
-    does_not_run = " ".join(first.partition("the model itself")[1:])
+    does_not_run = "".join(first.partition("the model itself")[1:])
     return (does_not_run or first)[:300]
