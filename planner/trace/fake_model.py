@@ -61,8 +61,9 @@ def fake_model(
     # Tensors that a file makes when it is loaded are real, here as in training.
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     shadow = Shadow(fake_mode)
-    with registered_operators(device):
+    with registered_operators(device) as missing:
         _load(source)
+    shadow.assumed.extend(missing)
     # Entered anew: what has been imported by now is told that the kernels are there.
     with fake_world(fake_mode, shadow), registered_operators(device), without_initialization():
         module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)

@@ -337,6 +337,18 @@ def test_an_unknown_name_of_a_stand_in_is_named_with_what_is_known() -> None:
         importlib.import_module("flash_attn")
 
 
+def test_a_file_that_does_without_what_is_not_described_is_told_on(tmp_path: Path) -> None:
+    body = """
+try:
+    from flash_attn.layers.rotary import RotaryEmbedding
+except ImportError:
+    RotaryEmbedding = None
+"""
+    source = written(tmp_path, body + PLAIN)
+    assumed = fake_model(source, B, "bf16", L, "cuda").shadow.assumed
+    assert [note.partition(" ")[0] for note in assumed] == ["flash_attn.layers.rotary.RotaryEmbedding"]
+
+
 def test_an_installed_package_is_not_run_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "xformers"
     package.mkdir()

@@ -39,7 +39,7 @@ def registered_operators(device: Literal["cuda", "cpu"]) -> Iterator[list[str]]:
             missing.append(what)
 
     packages = by_package()
-    with stand_ins(packages, VERSIONS), swapped(packages), transformers_kernels(packages, miss):
+    with stand_ins(packages, VERSIONS, miss), swapped(packages), transformers_kernels(packages, miss):
         yield missing
 
 
