@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.measured import FLOP, figure, holds, is_as_promised, is_equal, is_exact, is_near, loss
 from tests.zoo.misses import MISSES
 from tests.zoo.registry import entries, held_out
 
@@ -81,16 +82,16 @@ def _totals(known: dict[str, Modes], names: list[str]) -> Iterator[str]:
     yield "| | " + " | ".join(MODES) + " |"
     yield "|---|" + "---:|" * len(MODES)
     rows: list[tuple[str, Callable[[Any], bool]]] = [
-        ("parameters equal", lambda found: _is_equal(found, "num_params")),
-        ("FLOPs equal", lambda found: all(_is_equal(found, name) for name in _FLOP)),
-        ("saved bytes equal", lambda found: _is_equal(found, "saved_bytes")),
-        ("saved bytes within tolerance", lambda found: _holds(found, "saved_bytes")),
-        ("peak bytes equal", lambda found: _is_equal(found, "peak_bytes")),
-        ("peak bytes within tolerance", lambda found: _holds(found, "peak_bytes")),
-        ("loss replayed", lambda found: _loss(found) == "ok"),
-        ("all of it", _is_exact),
-        ("by the allocator: saved bytes within 0.1 %", lambda found: _is_near(found, "allocator_saved_bytes", 1e-3)),
-        ("by the allocator: peak bytes within 1 %", lambda found: _is_near(found, "allocator_peak_bytes", 1e-2)),
+        ("parameters equal", lambda found: is_equal(found, "num_params")),
+        ("FLOPs equal", lambda found: all(is_equal(found, name) for name in FLOP)),
+        ("saved bytes equal", lambda found: is_equal(found, "saved_bytes")),
+        ("saved bytes within tolerance", lambda found: holds(found, "saved_bytes")),
+        ("peak bytes equal", lambda found: is_equal(found, "peak_bytes")),
+        ("peak bytes within tolerance", lambda found: holds(found, "peak_bytes")),
+        ("loss replayed", lambda found: loss(found) == "ok"),
+        ("all of it", is_exact),
+        ("by the allocator: saved bytes within 0.1 %", lambda found: is_near(found, "allocator_saved_bytes", 1e-3)),
+        ("by the allocator: peak bytes within 1 %", lambda found: is_near(found, "allocator_peak_bytes", 1e-2)),
     ]
     for title, chosen in (("all models", names), ("held out", [name for name in names if name in held_out()])):
         yield (
@@ -114,49 +115,6 @@ def _count(known: dict[str, Modes], names: list[str], mode: str, test: Callable[
     traced = [known[name][mode] for name in names if "error" not in known[name][mode]]
     number = sum(test(found) for found in traced)
     return f"{number} = {number / max(len(traced), 1):.1%}"
-
-
-_FLOP = ("forward_flop", "backward_flop")
-
-
-def _figure(found: Any, name: str) -> Any:
-    return next(figure for figure in found["comparisons"] if figure["name"] == name)
-
-
-def _is_equal(found: Any, name: str) -> bool:
-    figure = _figure(found, name)
-    return bool(figure["traced"] == figure["real"])
-
-
-def _holds(found: Any, name: str) -> bool:
-    return _is_near(found, name, _figure(found, name)["tolerance"])
-
-
-def _is_near(found: Any, name: str, tolerance: float) -> bool:
-    figure = _figure(found, name)
-    return bool(abs(figure["traced"] - figure["real"]) <= tolerance * abs(figure["real"]))
-
-
-def _is_exact(found: Any) -> bool:
-    equal = ("num_params", *_FLOP)
-    return all(_is_equal(found, name) for name in equal) and all(
-        _holds(found, f"{name}_bytes") for name in ("saved", "peak")
-    )
-
-
-def _is_as_promised(found: Any) -> bool:
-    return _is_exact(found) and _loss(found) == "ok"
-
-
-def _loss(found: Any) -> str:
-    replayed, eager = found["loss_replayed"], found["loss_eager"]
-    if replayed is None:
-        return "–"
-    if eager is None or math.isnan(eager):
-        return "no number"
-    return (
-        "ok" if abs(replayed - eager) <= found["loss_tolerance"] * max(abs(eager), 1e-12) else f"{replayed / eager:.4f}"
-    )
 
 
 def _table(known: dict[str, Modes], names: list[str]) -> Iterator[str]:
@@ -193,8 +151,8 @@ def _row(name: str, modes: Modes) -> list[str]:
         cells += [
             first["traced_by"],
             f"{first['trace_s']:.1f}",
-            f"{_figure(first, 'num_params')['traced']:,}",
-            _loss(first),
+            f"{figure(first, 'num_params')['traced']:,}",
+            loss(first),
         ]
         cells += [_flop(first), *_bytes(first), *_bytes(first, "allocator_")]
     again, mixed, both = (modes[mode] for mode in MODES[1:])
@@ -204,12 +162,12 @@ def _row(name: str, modes: Modes) -> list[str]:
 
 
 def _flop(found: Any) -> str:
-    return _ratio(*(sum(_figure(found, name)[side] for name in _FLOP) for side in ("traced", "real")))
+    return _ratio(*(sum(figure(found, name)[side] for name in FLOP) for side in ("traced", "real")))
 
 
 def _bytes(found: Any, prefix: str = "") -> list[str]:
-    figures = (_figure(found, f"{prefix}{name}_bytes") for name in ("saved", "peak"))
-    return [_ratio(figure["traced"], figure["real"]) for figure in figures]
+    pair = [figure(found, f"{prefix}{name}_bytes") for name in ("saved", "peak")]
+    return [_ratio(each["traced"], each["real"]) for each in pair]
 
 
 def _ratio(traced: int, real: int) -> str:
@@ -222,7 +180,7 @@ def _ratio(traced: int, real: int) -> str:
 def _misses(known: dict[str, Modes], names: list[str]) -> Iterator[str]:
     yield "## What misses, and why\n"
     for name in names:
-        off = [mode for mode in MODES if "error" in known[name][mode] or not _is_as_promised(known[name][mode])]
+        off = [mode for mode in MODES if "error" in known[name][mode] or not is_as_promised(known[name][mode])]
         if off:
             yield f"- **{name}** ({', '.join(off)}): {MISSES.get(name) or _error(known[name], off) or 'not explained'}"
     yield ""
