@@ -1,16 +1,11 @@
 """The trace: runs one training step of a model on fake tensors and finds what it costs.
 
-fake_model    the user's model, of tensors without memory     shadow, fake_world: what makes that work
-record_step   forward, loss, backward under the recorder      recorder, flops; recording: the value
-              with the kernels and casts of the device        cpu_kernels, cuda_kernels, kernels; autocast
-operators     kernels that no dispatcher sees                 find_experts, leaf_layers, frozen_inputs: for engines
-find_blocks   the units that are gathered at once             signature; layout: the value
-segments      what each block costs in each phase             liveness
-amounts       the same for any micro-batch                    truncate: a second trace of fewer layers
-trace_step    both traces, with recomputation                 multiply, transfer, coarsen
-fallback      the other ways when this one fails              record_joint, joint_graph; static_walk; fallback_writer
-trace_model   all of it in order                              notices, left_as_it_was
-explain_failure  what went wrong, and what to try             advice, failure_text, refuse, forward_only, time_limit
+trace_model     all of it in order                            trace_step: of all layers or a few, recomputed too
+fake            the user's model, of tensors without memory   kernels: as its device runs them; operators: unseen ones
+record          one step as a torch.fx graph                  flop_formulas: what each operator computes
+blocks          the units that are gathered at once
+measure         what each does in each phase                  for any micro-batch, with recomputation
+ways            the other ways when this one fails            failure: what went wrong, and what to try
 """
 
 from planner.errors import InputError

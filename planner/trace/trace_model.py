@@ -10,14 +10,14 @@ from costmodels.strategy import Precision
 from costmodels.workload import Workload
 from planner.errors import InputError, TraceError
 from planner.model_graph import ModelGraph, ModelSource
-from planner.trace.amounts import affine
-from planner.trace.explain_failure import explained
-from planner.trace.fake_model import FakeModel, fake_model
-from planner.trace.fallback import Way, trace_by_way
-from planner.trace.find_experts import find_experts, with_axes
-from planner.trace.left_as_it_was import left_as_it_was
-from planner.trace.notices import notices
-from planner.trace.time_limit import time_limit
+from planner.trace.blocks.find_experts import find_experts, with_axes
+from planner.trace.failure.explain_failure import explained
+from planner.trace.failure.notices import notices
+from planner.trace.failure.time_limit import time_limit
+from planner.trace.fake.fake_model import FakeModel, fake_model
+from planner.trace.fake.left_as_it_was import left_as_it_was
+from planner.trace.measure.amounts import affine
+from planner.trace.ways.fallback import Way, trace_by_way
 from runtime.load_model import known_sequence_length
 from runtime.without_noise import without_noise
 

@@ -8,20 +8,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from costmodels.workload import Segment
-from planner.trace.amounts import MismatchError, join, join_recomputed
-from planner.trace.coarsen import COARSE, aligned, grows_evenly
-from planner.trace.fake_model import FakeModel
-from planner.trace.find_blocks import find_blocks
-from planner.trace.layout import BlockLayout
-from planner.trace.multiply import multiply, multiply_pairs, transfer
-from planner.trace.outline import outline
-from planner.trace.recomputing import recomputing
-from planner.trace.record_step import StepError
-from planner.trace.recording import ModelFacts, Recording
-from planner.trace.segments import MeasuredSegment, measure_segments
-from planner.trace.settle import settle
-from planner.trace.signature import ancestors
-from planner.trace.truncate import Shortening, classes, shorten, truncated
+from planner.trace.blocks.find_blocks import find_blocks
+from planner.trace.blocks.layout import BlockLayout
+from planner.trace.blocks.signature import ancestors
+from planner.trace.fake.fake_model import FakeModel
+from planner.trace.measure.amounts import MismatchError, join, join_recomputed
+from planner.trace.measure.coarsen import COARSE, aligned, grows_evenly
+from planner.trace.measure.multiply import multiply, multiply_pairs, transfer
+from planner.trace.measure.outline import outline
+from planner.trace.measure.recomputing import recomputing
+from planner.trace.measure.segments import MeasuredSegment, measure_segments
+from planner.trace.measure.settle import settle
+from planner.trace.measure.truncate import Shortening, classes, shorten, truncated
+from planner.trace.record.record_step import StepError
+from planner.trace.record.recording import ModelFacts, Recording
 
 MAX_OPERATORS = 10_000
 """A step of more is traced with a few layers of each kind, and multiplied: a whole one takes 2 s and more."""

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from costmodels.strategy import Precision
 from planner.model_graph import ModelSource
-from planner.trace.cpu_kernels import fused_lstm
-from planner.trace.layer_drop import switch_off_layer_drop
+from planner.trace.fake.layer_drop import switch_off_layer_drop
+from planner.trace.kernels.cpu_kernels import fused_lstm
 from planner.verify.allocator import allocations
 from planner.verify.tensors_alive import TensorsAlive
 from runtime.load_model import build, cast_floats, loss_of

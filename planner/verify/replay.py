@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from planner.trace.recording import Recording
+from planner.trace.record.recording import Recording
 from planner.verify.real_step import RealModel, as_traced
 
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from planner.trace.flops import operator_flop
+from planner.trace.flop_formulas.flops import operator_flop
 
 
 class TensorsAlive(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -9,8 +9,8 @@ from costmodels.strategy import Precision
 from planner.errors import RunError
 from planner.model_graph import ModelGraph, ModelSource
 from planner.trace import trace
-from planner.trace.fake_model import fake_model
-from planner.trace.record_step import record_step
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.record.record_step import record_step
 from planner.verify.real_step import RealModel, RealStep, real_model, real_step
 from planner.verify.replay import replay
 from planner.verify.room import check_room

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from planner.model_graph import ModelSource
 from planner.trace import trace
-from planner.trace.amounts import affine
+from planner.trace.measure.amounts import affine
 
 EXAMPLE = f"{Path(__file__).parents[2] / 'examples' / 'gpt.py'}:gpt"
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from planner.model_graph import ModelSource
-from planner.trace.fake_model import fake_model
-from planner.trace.record_step import record_step
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.record.record_step import record_step
 
 LENGTH, WIDTH, HEADS, BATCH = 64, 128, 4, 3
 

@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn import functional
 
 from planner.model_graph import ModelSource
-from planner.trace.autocast import autocast_region, autocast_rules
-from planner.trace.fake_model import fake_model
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.kernels.autocast import autocast_region, autocast_rules
 from planner.trace.kernels.autocast_lists import CUDA_POLICIES, FP32, FP32_NORM, FP32_RESULT, LOWER, PROMOTE
 from planner.trace.kernels.autocast_policies import RefusedUnderAutocastError
-from planner.trace.liveness import all_events, peak_bytes
-from planner.trace.record_step import record_step
+from planner.trace.record.liveness import all_events, peak_bytes
+from planner.trace.record.record_step import record_step
 from runtime.load_model import build, loss_of
 
 aten = torch.ops.aten

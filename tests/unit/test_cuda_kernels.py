@@ -19,17 +19,17 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from planner.model_graph import ModelSource
-from planner.trace.autocast import autocast_region, autocast_rules
-from planner.trace.cpu_kernels import cpu_kernels
-from planner.trace.cuda_kernels import cuda_kernels
-from planner.trace.fake_model import fake_model
-from planner.trace.fake_world import fake_world
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.fake.fake_world import fake_world
+from planner.trace.fake.shadow import Shadow
 from planner.trace.kernels.attention_choice import AttentionCall, CudaTarget, NoAttentionKernelError, attention_kernel
+from planner.trace.kernels.autocast import autocast_region, autocast_rules
+from planner.trace.kernels.cpu_kernels import cpu_kernels
+from planner.trace.kernels.cuda_kernels import cuda_kernels
 from planner.trace.kernels.cuda_recurrence import RESERVE_NOTE
 from planner.trace.kernels.flex_attention import FLEX_NOTE
 from planner.trace.kernels.recurrence_results import cudnn_reserve_bytes
-from planner.trace.record_step import record_step
-from planner.trace.shadow import Shadow
+from planner.trace.record.record_step import record_step
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 

@@ -26,9 +26,9 @@ from planner.model_graph import ModelGraph, ModelSource
 from planner.pipeline import estimate
 from planner.read.read_ds_config import read_ds_config
 from planner.trace import trace
-from planner.trace.fake_model import fake_model
-from planner.trace.find_experts import find_experts
-from planner.trace.record_step import record_step
+from planner.trace.blocks.find_experts import find_experts
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.record.record_step import record_step
 from planner.verify.real_step import real_model, real_step
 from planner.verify.walk import walk
 

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 from planner.trace.flop_formulas import FORMULAS
-from planner.trace.flops import NO_WORK, is_suspect, operator_work
+from planner.trace.flop_formulas.flops import NO_WORK, is_suspect, operator_work
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 AFTER_A_TRACE = """
 import sys
 from planner.model_graph import ModelSource
-from planner.trace.fake_model import fake_model
+from planner.trace.fake.fake_model import fake_model
 from runtime.load_model import build
 
 spec, kind = sys.argv[1], "file"

@@ -19,13 +19,13 @@ from torch.utils._pytree import tree_leaves
 from planner.errors import TraceError
 from planner.model_graph import ModelSource
 from planner.trace import trace
-from planner.trace.fake_model import fake_model
-from planner.trace.liveness import all_events, peak_bytes
+from planner.trace.fake.fake_model import fake_model
 from planner.trace.operators import padding, registered_operators
 from planner.trace.operators.flash_functions import flash_attn_func
 from planner.trace.operators.stand_in import UnknownNameError
-from planner.trace.record_step import StepError, record_step
-from planner.trace.recording import Recording
+from planner.trace.record.liveness import all_events, peak_bytes
+from planner.trace.record.record_step import StepError, record_step
+from planner.trace.record.recording import Recording
 from runtime.load_model import build
 
 B, L, W, H, V, DEPTH = 2, 64, 64, 4, 96, 2

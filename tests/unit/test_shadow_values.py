@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from planner.trace.fake_world import fake_world
-from planner.trace.shadow import Shadow
+from planner.trace.fake.fake_world import fake_world
+from planner.trace.fake.shadow import Shadow
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from planner.model_graph import ModelGraph, ModelSource
 from planner.trace import trace
-from planner.trace.fake_model import fake_model
-from planner.trace.liveness import all_events, peak_bytes
-from planner.trace.record_step import record_step
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.record.liveness import all_events, peak_bytes
+from planner.trace.record.record_step import record_step
 from planner.verify import verify
 from runtime.load_model import build, loss_of
 

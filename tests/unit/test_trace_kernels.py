@@ -15,13 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from planner.model_graph import ModelSource
-from planner.trace.autocast import autocast_region
-from planner.trace.cpu_kernels import cpu_kernels
-from planner.trace.fake_model import fake_model
-from planner.trace.fake_world import fake_world
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.fake.fake_world import fake_world
+from planner.trace.fake.shadow import Shadow
+from planner.trace.kernels.autocast import autocast_region
+from planner.trace.kernels.cpu_kernels import cpu_kernels
 from planner.trace.kernels.onednn_workspace import lstm_workspace_bytes
-from planner.trace.record_step import record_step
-from planner.trace.shadow import Shadow
+from planner.trace.record.record_step import record_step
 
 
 def _loss(output: Any) -> torch.Tensor:

@@ -7,12 +7,12 @@ import pytest
 from torch import nn
 
 from planner.model_graph import ModelSource
-from planner.trace.fake_model import fake_model
-from planner.trace.layout import Repetition
-from planner.trace.outline import outline
-from planner.trace.record_step import record_step
+from planner.trace.blocks.layout import Repetition
+from planner.trace.fake.fake_model import fake_model
+from planner.trace.measure.outline import outline
+from planner.trace.measure.truncate import ShortList, shorten, truncated
+from planner.trace.record.record_step import record_step
 from planner.trace.trace_step import TracedStep, trace_step
-from planner.trace.truncate import ShortList, shorten, truncated
 
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "intermediate_size": 64}
 EXPERTS = {**HEADS, "moe_intermediate_size": 16, "num_experts_per_tok": 2}

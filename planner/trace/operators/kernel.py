@@ -27,7 +27,7 @@ def kernel(schema: str, package: str, flop: Callable[..., int] | None = None) ->
         schema: Name, operands and results as torch writes them.
         package: The package and version whose kernel it stands for.
         flop: Its floating-point operations, from the operands; None: elementwise, counted as 0. Their kind is told from
-            the operator's name, as of any that a user registers (`planner.trace.flops`).
+            the operator's name, as of any that a user registers (`planner.trace.flop_formulas.flops`).
     """
 
     def defined(shapes: Callable[..., Any]) -> Any:
