@@ -16,6 +16,7 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from planner.trace.failure.time_limit import check_time
 from planner.trace.record.model_line import model_line
 
 aten = torch.ops.aten
@@ -112,6 +113,7 @@ class Shadow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func.namespace == "prim":
             return func(*args, **kwargs)
+        check_time()
         device = kwargs.get("device")
         if device is not None and torch.device(device).type not in ("cpu", "meta"):
             raise ForeignDeviceError(str(device))

@@ -29,10 +29,15 @@ def model_line() -> str | None:
         file = frame.f_code.co_filename
         if file in _CALLERS:
             return None
-        if not file.startswith(_FOREIGN):
+        if not is_foreign(file):
             return f"{shown_path(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def is_foreign(file: str) -> bool:
+    """Whether a frame's file is torch's or ours, or no file."""
+    return file.startswith(_FOREIGN)
 
 
 def shown_path(file: str) -> str:
