@@ -14,8 +14,9 @@ from planner.trace.blocks.signature import ancestors
 from planner.trace.fake.fake_model import FakeModel
 from planner.trace.measure.amounts import MismatchError, join, join_recomputed
 from planner.trace.measure.coarsen import COARSE, aligned, grows_evenly
-from planner.trace.measure.multiply import multiply, multiply_pairs, transfer
+from planner.trace.measure.multiply import check_multiplied, multiply, multiply_pairs, transfer
 from planner.trace.measure.outline import outline
+from planner.trace.measure.pairs import Result, pairs_of_samples, results
 from planner.trace.measure.recomputing import recomputing
 from planner.trace.measure.segments import MeasuredSegment, measure_segments
 from planner.trace.measure.settle import settle
@@ -85,8 +86,15 @@ class _StepTracer:
         self._max_operators = max_operators
         self._further, self._is_coarse = further, False
         self._notes: list[str] = []
+        self._results: dict[bool, list[Result]] = {}
+        """Of the last step of either size."""
 
     def traced(self) -> TracedStep:
+        step = self._traced()
+        pairs = pairs_of_samples(self._results.get(False, []), self._results.get(True, []))
+        return replace(step, notes=(*step.notes, *pairs))
+
+    def _traced(self) -> TracedStep:
         shortening = shorten(*outline(self._facts))
         if shortening.dropped:
             try:
@@ -103,12 +111,27 @@ class _StepTracer:
         few = _without(self._facts, shortening)
         layout = find_blocks(few, recording)
         measured = measure_segments(few, layout, recording)
+        self._check_multiplied(measured, layout, shortening)
         segments = join(measured, self._measured(self._large, layout, shortening), self._size)
         layout, segments = self._with_recomputation(layout, segments, shortening)
         linears = multiply_pairs(self._facts, shortening, self._linears(recording))
         layout, segments = multiply(self._facts, layout, segments, shortening)
         segments = settle(layout.blocks, segments)
+        kept = sum(one.num_kept for one in shortening.lists)
+        self._notes.append(
+            f"{kept} layers were run; the {len(shortening.dropped)} others of the same lists are taken to be equal to "
+            "them, as their classes, parameters, buffers and attributes are"
+        )
         return TracedStep(layout, segments, linears, recording, tuple(self._notes))
+
+    def _check_multiplied(self, measured: list[MeasuredSegment], layout: BlockLayout, shortening: Shortening) -> None:
+        """Raises a `MismatchError` where a few layers more are not what the shorter model says that they are."""
+        longer = shortening.longer()
+        recording = self._record(self._small, longer)
+        facts = _without(self._facts, longer)
+        longer_layout = find_blocks(facts, recording)
+        measured_longer = measure_segments(facts, longer_layout, recording)
+        check_multiplied(measured, layout, measured_longer, longer_layout, shortening.within(longer))
 
     def _whole(self) -> TracedStep:
         recording = self._record(self._small)
@@ -187,7 +210,9 @@ class _StepTracer:
         if shortening is not None:
             shorter = truncated(model.module, shortening)
         with shorter:
-            return self._record_step(model)
+            recording = self._record_step(model)
+        self._results[model is self._large] = results(recording)
+        return recording
 
     def _linears(self, recording: Recording) -> tuple[tuple[int, int], ...]:
         index_of = {parameter.name: index for index, parameter in enumerate(self._facts.parameters)}

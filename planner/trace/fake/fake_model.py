@@ -18,6 +18,7 @@ from planner.model_graph import ModelSource
 from planner.trace.fake.cached_results import find_caches
 from planner.trace.fake.fake_world import fake_world, without_initialization
 from planner.trace.fake.layer_drop import switch_off_layer_drop
+from planner.trace.fake.likeness import likeness
 from planner.trace.fake.refuse import refuse_untraceable
 from planner.trace.fake.shadow import Shadow
 from planner.trace.operators import registered_operators
@@ -131,6 +132,7 @@ def _facts(module: nn.Module, names: dict[nn.Module, str]) -> ModelFacts:
             parameters=tuple(index[id(p)] for p in child._parameters.values() if p is not None),
             num_places=places[child],
             attributes=_plain_attributes(child),
+            likeness=likeness(child),
         )
         for child, name in names.items()
     }
@@ -142,15 +144,8 @@ def _facts(module: nn.Module, names: dict[nn.Module, str]) -> ModelFacts:
     return ModelFacts(type(module).__name__, modules, parameters, buffer_bytes)
 
 
-_NUMBERS_OF_LAYERS = frozenset({"layer_idx", "layer_id", "layer_index", "layer_number", "block_idx", "idx"})
-
-
 def _plain_attributes(module: nn.Module) -> str:
-    plain = {
-        name: value
-        for name, value in vars(module).items()
-        if _is_plain(value) and name not in _NUMBERS_OF_LAYERS and not name.startswith("_")
-    }
+    plain = {name: value for name, value in vars(module).items() if _is_plain(value) and not name.startswith("_")}
     return str(sorted(plain.items()))
 
 

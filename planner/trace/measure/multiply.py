@@ -96,6 +96,41 @@ def transfer(
     return tuple(found)
 
 
+def check_multiplied(
+    measured: Sequence[MeasuredSegment],
+    layout: BlockLayout,
+    longer: Sequence[MeasuredSegment],
+    longer_layout: BlockLayout,
+    shortening: Shortening,
+) -> None:
+    """Compares a shorter model, multiplied, with one that has a few layers more.
+
+    Args:
+        measured: Segments of the shorter model.
+        layout: Its layout.
+        longer: Segments of the other, at the same size.
+        longer_layout: Its layout.
+        shortening: What the shorter model has of the other.
+
+    Raises:
+        MismatchError: They differ, so that layers are not as equal as they look: a forward counts them, keeps their
+            results, or leaves some out.
+    """
+    origins = expand([(layout.blocks[s.block].name, s.phase) for s in measured], shortening)
+    if [origin.block for origin in origins] != [longer_layout.blocks[segment.block].name for segment in longer]:
+        raise MismatchError
+    for origin, segment in zip(origins, longer, strict=True):
+        one = measured[origin.segment]
+        if any(getattr(one, name) != getattr(segment, name) for name in _MEASURES) or _uses(one) != _uses(segment):
+            raise MismatchError
+
+
+def _uses(segment: MeasuredSegment) -> tuple[object, ...]:
+    """What a segment calls and completes, without names."""
+    calls = [(len(call.parameters), call.depth, call.inputs_require_grad, call.num_outputs) for call in segment.calls]
+    return calls, segment.completed
+
+
 class _Names:
     """How names change from one layer to another that is equal to it."""
 

@@ -12,8 +12,8 @@ from planner.trace.record.recording import ModelFacts
 def outline(facts: ModelFacts) -> tuple[tuple[Repetition, ...], dict[str, Hashable]]:
     """Returns the outermost lists in which two children are equal, and the signature of each of their children.
 
-    Equal are two modules of the same classes, parameters and plain attributes (`layer_type`, `window`, ...) throughout.
-    What a forward makes of the layer's own number is not seen.
+    Equal are two modules of the same classes, parameters, buffers, attributes (`layer_type`, `window`, ...) and hooks
+    throughout. What a forward makes of the layer's own number is not seen.
     """
     below = _below(facts)
     kinds: dict[str, Hashable] = {}
@@ -61,5 +61,5 @@ def _kind(name: str, facts: ModelFacts, parts: list[str]) -> str:
     for part in parts:
         module = facts.modules[part]
         shapes = [(facts.parameters[i].shape, facts.parameters[i].trainable) for i in module.parameters]
-        digest.update(f"{part[len(name) :]}:{module.class_name}:{shapes}:{module.attributes}\n".encode())
+        digest.update(f"{part[len(name) :]}:{module.class_name}:{shapes}:{module.likeness}\n".encode())
     return digest.hexdigest()

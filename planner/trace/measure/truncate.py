@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from planner.trace.blocks.layout import BlockLayout, Repetition
+
+LONGER_BY = 7
+"""Layers more, or one period of more than that, with which a shorter list is compared before it is multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,29 @@ class ShortList:
         middle = self.num_kept - 2 * self.period
         return middle + (number - middle) % self.period
 
+    def longer(self) -> ShortList:
+        """Returns the list with a few periods more in its middle: what this one says of those can be looked at."""
+        more = max(LONGER_BY // self.period, 1) * self.period
+        return replace(self, num_kept=min(self.num_kept + more, len(self.members)))
+
+    def within(self, longer: ShortList) -> ShortList:
+        """Returns this list as the shorter one of a whole list that has only the layers that run of `longer`."""
+        return replace(self, members=longer.kept)
+
 
 @dataclass(frozen=True, slots=True)
 class Shortening:
     """What remains of the lists of a model."""
 
     lists: tuple[ShortList, ...]
+
+    def longer(self) -> Shortening:
+        """Returns what remains where each list has a few periods more."""
+        return Shortening(tuple(one.longer() for one in self.lists))
+
+    def within(self, longer: Shortening) -> Shortening:
+        """Returns this as what remains of the lists of `longer`."""
+        return Shortening(tuple(one.within(other) for one, other in zip(self.lists, longer.lists, strict=True)))
 
     @property
     def dropped(self) -> tuple[str, ...]:

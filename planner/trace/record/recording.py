@@ -71,7 +71,9 @@ class ModuleFacts:
     num_places: int
     """How often a walk through the tree comes by it."""
     attributes: str = ""
-    """Its plain attributes but for the number of a layer: what a forward may ask to decide what it runs."""
+    """Its plain attributes, as a list of pairs."""
+    likeness: str = ""
+    """All of it that a forward may ask to decide what it runs, but for the number of a layer."""
 
 
 @dataclass(frozen=True, slots=True)
