@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from costmodels.strategy import Precision
 from costmodels.workload import Workload
@@ -36,7 +36,7 @@ class ModelGraph(BaseModel):
     precision: Precision
     device: Literal["cuda", "cpu"]
     """The device whose kernels' save sets were followed."""
-    sequence_length: int | None
+    sequence_length: PositiveInt | None
     autocast: Literal["bf16", "fp16"] | None = None
     """The type of the products where fp32 weights run under `torch.autocast`."""
     traced_by: str

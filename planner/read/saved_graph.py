@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from costmodels.check_workload import problem_of
 from costmodels.workload import Amount, Phase
 from planner.errors import InputError
 from planner.model_graph import SCHEMA_VERSION, ModelGraph
@@ -47,16 +48,20 @@ def read_graph(spec: str) -> ModelGraph | None:
         return None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(document, dict) or "workload" not in document:
         return None
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise InputError(f"{path} is a trace of version {version}, not {SCHEMA_VERSION}: trace the model again")
+        raise InputError(f"{path} is a trace of version {version!r}, not {SCHEMA_VERSION}: trace the model again")
     try:
-        return ModelGraph.model_validate({k: v for k, v in document.items() if k in ModelGraph.model_fields})
+        graph = ModelGraph.model_validate({k: v for k, v in document.items() if k in ModelGraph.model_fields})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path} is a damaged trace, at {where}: {first['msg']}; trace the model again") from error
+    problem = problem_of(graph.workload)
+    if problem is not None:
+        raise InputError(f"{path} is a damaged trace: {problem}; trace the model again")
+    return graph

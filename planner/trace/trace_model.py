@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import nn
 
+from costmodels.check_workload import problem_of
 from costmodels.strategy import Precision
 from costmodels.workload import Workload
 from planner.errors import InputError, TraceError
@@ -94,6 +95,12 @@ class _Tracer:
             linears=step.linears,
             leaf_modules=experts.leaf_modules,
         )
+        problem = problem_of(workload)
+        if problem is not None:
+            raise TraceError(
+                f"{self._source.spec}: what was traced at {MICRO_BATCH_SIZE} samples and at {MICRO_BATCH_SIZE + 1} "
+                f"does not go together: {problem}. Make all samples of the batch alike: of one length, and of one kind."
+            )
         return ModelGraph(
             name=model.facts.type_name,
             source=self._source,

@@ -6,6 +6,7 @@ from planner.errors import InputError
 from planner.model_graph import ModelSource
 from planner.read.saved_graph import read_graph
 from planner.read.source import read_source
+from planner.trace import trace
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt.py"
 
@@ -81,4 +82,19 @@ def test_a_config_is_no_saved_graph(tmp_path: Path) -> None:
 def test_a_graph_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text('{"workload": {}, "schema_version": 99}')
     with pytest.raises(InputError, match=r"a trace of version 99, not \d+: trace the model again"):
+        read_graph(str(tmp_path / "graph.json"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"block":0', '"block":99'), ('"sequence_length":16', '"sequence_length":-3'), ('"events":[[', '"events":[[[')],
+)
+def test_a_damaged_graph_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    source = ModelSource(spec=f"{EXAMPLE}:gpt", kind="file", arguments={"width": "16", "depth": "1", "heads": "1"})
+    whole = trace(source, precision="fp32", device="cpu", sequence_length=16).model_dump_json()
+    assert old in whole
+    (tmp_path / "graph.json").write_text(whole)
+    assert read_graph(str(tmp_path / "graph.json")) is not None
+    (tmp_path / "graph.json").write_text(whole.replace(old, new, 1))
+    with pytest.raises(InputError, match=r"damaged trace|cannot be read as JSON"):
         read_graph(str(tmp_path / "graph.json"))

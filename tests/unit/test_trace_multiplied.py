@@ -7,6 +7,7 @@ import pytest
 from torch import nn
 
 from planner.model_graph import ModelSource
+from planner.trace import trace
 from planner.trace.blocks.layout import Repetition
 from planner.trace.fake.fake_model import fake_model
 from planner.trace.measure.outline import outline
@@ -112,3 +113,93 @@ def test_a_shorter_list_has_the_first_layers_and_is_whole_again_afterwards() -> 
         assert [type(layer).__name__ for layer in layers] == ["Linear"] * 4 + ["LayerNorm"]
         assert [name for name, _ in layers.named_children()] == ["0", "1", "2", "3", "4"]
     assert len(layers) == 7
+
+
+ODD = """
+import torch
+from torch import nn
+
+class Layer(nn.Module):
+    def __init__(self, twice):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self._how = {"twice": twice}
+
+    def forward(self, x):
+        x = x + self.fc(x).relu()
+        return x + self.fc(x) if self._how["twice"] else x
+
+class Net(nn.Module):
+    def __init__(self, body, kinds):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(kind) for kind in kinds)
+        self.body = body
+
+    def forward(self, x):
+        return self.body(self.layers, x).square().mean()
+
+def plain(layers, x):
+    for layer in layers:
+        x = layer(x)
+    return x
+
+def counted(layers, x):
+    for number, layer in enumerate(layers):
+        x = layer(x).sin() if number % 5 == 4 else layer(x)
+    return x
+
+def sliced(layers, x):
+    return plain(layers[:6], x)
+
+def kept(layers, x):
+    found = []
+    for layer in layers:
+        x = layer(x)
+        found.append(x)
+    return torch.stack(found)
+
+def make(micro_batch_size, body="plain", alternate=False):
+    kinds = [alternate and number % 2 == 1 for number in range(16)]
+    return Net(globals()[body], kinds), {"x": torch.zeros(micro_batch_size, 8)}
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"alternate": "true"}, {"body": "counted"}, {"body": "sliced"}, {"body": "kept"}],
+    ids=["equal layers", "told apart inside", "counted by the model", "some left out", "results kept"],
+)
+def test_layers_that_only_look_equal_are_not_multiplied(arguments: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    source = ModelSource(spec=f"{tmp_path / 'odd.py'}:make", kind="file", arguments=arguments)
+    small, large = (fake_model(source, size, "fp32", None) for size in (2, 3))
+    few, whole = (trace_step(small, large, lambda model: record_step(model, "cpu"), 2, most) for most in (0, 10**9))
+    assert few.segments == whole.segments
+    assert few.layout.blocks == whole.layout.blocks
+    was_multiplied = any("layers were run" in note for note in few.notes)
+    assert was_multiplied == ("body" not in arguments)
+
+
+PAIRS = """
+import torch
+from torch import nn
+
+class Contrast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return (y @ y.T).logsumexp(1).mean()
+
+def make(micro_batch_size):
+    return Contrast(), {"x": torch.zeros(micro_batch_size, 8)}
+"""
+
+
+def test_what_grows_with_the_square_of_the_batch_is_told(tmp_path: Path) -> None:
+    (tmp_path / "pairs.py").write_text(PAIRS)
+    source = ModelSource(spec=f"{tmp_path / 'pairs.py'}:make", kind="file")
+    (note,) = trace(source, precision="fp32", device="cpu").warnings
+    assert "the model itself computes over pairs of samples (a tensor of 2 x 2)" in note
