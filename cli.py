@@ -33,7 +33,7 @@ from planner.read.options import (
     parse_degrees,
 )
 from planner.read.planned_folder import planned_from, read_folder
-from planner.read.question import question, traced, verified
+from planner.read.question import question, saved, traced, verified
 from planner.read.request import Request, takes_request
 from planner.report.answering import answer_to, make_writable
 from planner.report.screen import Screen, json_text
@@ -173,19 +173,22 @@ def trace(
             )
         _verify(model, model_arg or [], weights, autocast, sequence_length, screen)
         return
-    started = time.perf_counter()
-    graph = traced(
-        model,
-        model_arg or [],
-        precision=weights,
-        device=device or (load(hardware).device.kind if hardware else "cuda"),
-        screen=screen,
-        autocast=autocast,
-        sequence_length=sequence_length,
-        way=way,
-        time_limit_s=time_limit,
-    )
-    seconds = time.perf_counter() - started
+    asked = (model_arg, sequence_length, precision, autocast, hardware, device)
+    graph, seconds = saved(model, is_changed=any(asked) or way != "auto"), None
+    if graph is None:
+        started = time.perf_counter()
+        graph = traced(
+            model,
+            model_arg or [],
+            precision=weights,
+            device=device or (load(hardware).device.kind if hardware else "cuda"),
+            screen=screen,
+            autocast=autocast,
+            sequence_length=sequence_length,
+            way=way,
+            time_limit_s=time_limit,
+        )
+        seconds = time.perf_counter() - started
     document = json_text(graph_document(graph))
     if out is not None:
         write_whole(out, document)

@@ -57,6 +57,18 @@ def question(
     return graph, request.job(request.precision or graph.precision, request.sequence_length or graph.sequence_length)
 
 
+def saved(spec: str, *, is_changed: bool) -> ModelGraph | None:
+    """Returns the saved trace of this name, None where it is another MODEL.
+
+    Raises:
+        InputError: It is damaged, or options ask for another trace than it is.
+    """
+    graph = read_graph(spec)
+    if graph is not None and is_changed:
+        raise InputError(f"{spec} is a saved trace, which no option of `trace` can change; trace the model again")
+    return graph
+
+
 def traced(
     spec: str,
     arguments: Sequence[str],

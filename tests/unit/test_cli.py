@@ -363,6 +363,13 @@ def test_a_saved_trace_has_nothing_to_verify_or_to_trace_another_way(graph, caps
     assert (code, "--trace cannot change" in err) == (2, True)
 
 
+def test_a_saved_trace_is_shown_as_it_is_and_no_other_way(graph, capsys):
+    code, out, _ = answered(capsys, "trace", graph, "--json")
+    assert (code, json.loads(out)["name"]) == (0, json.loads(Path(graph).read_text())["name"])
+    code, _, err = answered(capsys, "trace", graph, "--device", "cpu")
+    assert (code, "no option of `trace` can change" in err) == (2, True)
+
+
 def test_a_trace_that_cannot_be_written_leaves_nothing(folder, tmp_path, capsys):
     (tmp_path / "taken").mkdir()
     arguments = ("trace", f"{folder}/model.py:net", "--sequence-length", "16", "--trace", "static")

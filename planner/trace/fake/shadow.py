@@ -40,6 +40,7 @@ _BY_VALUE = frozenset(
         aten._local_scalar_dense.default,
         aten.nonzero.default,
         aten.equal.default,
+        aten.allclose.default,
         aten.masked_select.default,
         aten.repeat_interleave.Tensor,
         aten._unique2.default,
@@ -207,7 +208,7 @@ def _assumed(shadow: Shadow, func: Any, args: Any) -> _Answer:
         dtype = args[0].dtype
         shadow.assume("a value of the model decides what runs; assumed to be 1")
         return True, True if dtype == torch.bool else 1 if dtype in _WHOLE else 1.0
-    if func is aten.equal.default:
+    if func in (aten.equal.default, aten.allclose.default):
         shadow.assume("two tensors are compared; assumed to be equal")
         return True, True
     if func is aten.nonzero.default:
