@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from planner.trace.flop_formulas.flops import operator_work, tensor_bytes
+from planner.trace.flop_formulas.memory_traffic import LOOKUPS, WITHOUT_KERNEL
 from planner.trace.record.model_line import model_line
 from planner.trace.record.module_calls import ModuleCalls, with_gradient
 from planner.trace.record.recording import UNTRACKED, Call, Recording
@@ -33,18 +34,6 @@ _QUESTIONS = frozenset(
         aten.sym_storage_offset.default,
     }
 )
-_LOOKUPS = frozenset({aten.embedding.default, aten.gather.default, aten.index.Tensor, aten.index_select.default})
-_FREE = frozenset(
-    {
-        aten._unsafe_view.default,
-        aten.empty.memory_format,
-        aten.empty_like.default,
-        aten.empty_strided.default,
-        aten.new_empty.default,
-        aten.new_empty_strided.default,
-    }
-)
-"""Operators that run no kernel, beside the views."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -176,7 +165,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         cast = _cast_parameter(func, node)
         if cast is not None:
             meta["param_cast"] = cast
-        meta["is_kernel"] = not (func.is_view or func in _FREE)
+        meta["is_kernel"] = not (func.is_view or func in WITHOUT_KERNEL)
         meta["io_bytes"] = sum(operand.meta.get("bytes", 0) for operand in node.all_input_nodes)
 
     def _warn_of_unknown_work(self, func: Any, phase: str, call: int) -> None:
@@ -207,7 +196,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 for item in (result if isinstance(result, list | tuple) else [result])
             ]
         # Of a table, only the rows that are looked up are read.
-        read = written if node.target in _LOOKUPS else meta["io_bytes"]
+        read = written if node.target in LOOKUPS else meta["io_bytes"]
         meta["io_bytes"] = read + written if meta["is_kernel"] else 0
 
     def _result(self, node: fx.Node, tensor: torch.Tensor) -> None:

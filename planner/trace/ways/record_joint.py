@@ -17,6 +17,7 @@ from torch.fx.node import map_arg
 from planner.trace.fake.fake_model import FakeModel
 from planner.trace.flop_formulas import Kind
 from planner.trace.flop_formulas.flops import operator_work
+from planner.trace.flop_formulas.memory_traffic import LOOKUPS, WITHOUT_KERNEL
 from planner.trace.operators import operator_warnings
 from planner.trace.record.recording import UNTRACKED, NodePhase, Recording
 from planner.trace.ways.fallback_owners import Owners
@@ -33,18 +34,6 @@ LOST = (
 """What this way does not know, or bounds only."""
 
 aten = torch.ops.aten
-
-_LOOKUPS = frozenset({aten.embedding.default, aten.gather.default, aten.index.Tensor, aten.index_select.default})
-_FREE = frozenset(
-    {
-        aten._unsafe_view.default,
-        aten.empty.memory_format,
-        aten.empty_like.default,
-        aten.empty_strided.default,
-        aten.new_empty.default,
-        aten.new_empty_strided.default,
-    }
-)
 
 
 def record_joint(
@@ -144,8 +133,8 @@ class _Reader:
             out=_described(value),
             keywords=map_arg(node.kwargs, self._new.__getitem__),
             work=self._work(node, value),
-            is_kernel=not (is_view or node.target in _FREE),
-            reads_rows=node.target in _LOOKUPS,
+            is_kernel=not (is_view or node.target in WITHOUT_KERNEL),
+            reads_rows=node.target in LOOKUPS,
         )
 
     def _note_linear(self, node: fx.Node) -> None:
