@@ -6,7 +6,7 @@ would show that they are not equal after all does it differ: what a forward make
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from costmodels.workload import Block, ModuleCall, Segment
@@ -83,14 +83,8 @@ def transfer(
     Raises:
         MismatchError: A segment has no counterpart in the shorter model, or is not equal to it.
     """
-    origins = expand([(layout.blocks[s.block].name, s.phase) for s in measured], shortening)
-    if [origin.block for origin in origins] != [layout.blocks[segment.block].name for segment in full]:
-        raise MismatchError
     found = []
-    for origin, segment in zip(origins, full, strict=True):
-        one = measured[origin.segment]
-        if any(getattr(one, name) != getattr(segment, name) for name in _MEASURES):
-            raise MismatchError
+    for origin, segment in _matched(measured, layout, full, layout, shortening):
         counterpart = joined[origin.segment]
         found.append(replace(counterpart, block=segment.block, calls=segment.calls, gradients=segment.gradients))
     return tuple(found)
@@ -116,13 +110,26 @@ def check_multiplied(
         MismatchError: They differ, so that layers are not as equal as they look: a forward counts them, keeps their
             results, or leaves some out.
     """
-    origins = expand([(layout.blocks[s.block].name, s.phase) for s in measured], shortening)
-    if [origin.block for origin in origins] != [longer_layout.blocks[segment.block].name for segment in longer]:
-        raise MismatchError
-    for origin, segment in zip(origins, longer, strict=True):
-        one = measured[origin.segment]
-        if any(getattr(one, name) != getattr(segment, name) for name in _MEASURES) or _uses(one) != _uses(segment):
+    for origin, segment in _matched(measured, layout, longer, longer_layout, shortening):
+        if _uses(measured[origin.segment]) != _uses(segment):
             raise MismatchError
+
+
+def _matched(
+    measured: Sequence[MeasuredSegment],
+    layout: BlockLayout,
+    whole: Sequence[MeasuredSegment],
+    whole_layout: BlockLayout,
+    shortening: Shortening,
+) -> Iterator[tuple[Origin, MeasuredSegment]]:
+    """Yields the segments of `whole` with what they are of `measured`, multiplied; raises where they are not equal."""
+    origins = expand([(layout.blocks[s.block].name, s.phase) for s in measured], shortening)
+    if [origin.block for origin in origins] != [whole_layout.blocks[segment.block].name for segment in whole]:
+        raise MismatchError
+    for origin, segment in zip(origins, whole, strict=True):
+        if any(getattr(measured[origin.segment], name) != getattr(segment, name) for name in _MEASURES):
+            raise MismatchError
+        yield origin, segment
 
 
 def _uses(segment: MeasuredSegment) -> tuple[object, ...]:
