@@ -267,31 +267,60 @@ def profile(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repetitions.")] = False,
     nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Nodes; alone, they are started here.")] = None,
     ranks_per_node: Annotated[int | None, typer.Option(min=1, metavar="R", help="Ranks of each node.")] = None,
-    topology: Annotated[Path | None, typer.Option(metavar="FILE", help="A topology dump to read.")] = None,
-    collectives: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Benchmark outputs to read.")] = None,
+    levels: Annotated[
+        Counts | None,
+        typer.Option(parser=parse_counts, metavar="2,4", help="Sizes of the levels, inner first, in place of found."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with a measurement that was cut off.")] = False,
+    topology: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read: `nvidia-smi topo -m` or `rocm-smi --showtopo`.")
+    ] = None,
+    collectives: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Read: output of nccl-tests or rccl-tests. Repeatable.")
+    ] = None,
+    links: Annotated[Path | None, typer.Option(metavar="FILE", help="Read: a JSON of links with bandwidths.")] = None,
+    like: Annotated[
+        str | None, typer.Option(metavar="PROFILE", help="Whose device it is, where nothing read says so.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine, alone or under torchrun or srun."""
-    if topology is not None or collectives:
-        raise InputError("--topology and --collectives are not there yet; without them the machine is measured")
+    """Measure this machine, alone or under torchrun or srun; or read what is known of one."""
     if out is not None and out.is_dir():
         raise InputError(f"{out} is a folder; --out names the profile's file")
-    from hw_profiles.measure import profile_machine
     from hw_profiles.save import as_json as profile_json
     from hw_profiles.save import save
     from planner.report.machines import profile_page, saved_to
 
     screen = Screen(as_json)
-    with screen.progress("measuring") as say:
-        measured = profile_machine(nodes, ranks_per_node, quick, say)
-    if measured is None:  # under a launcher, on every rank but the first
-        return
-    path = save(measured, out or user_profile_path())
-    if as_json:
-        screen.document(profile_json(measured))
+    if topology or collectives or links:
+        from hw_profiles.read.read_machine import read_machine
+
+        found = read_machine(topology, tuple(collectives or ()), links, levels=levels, num_nodes=nodes, like=like)
+        target = out
     else:
-        screen.page(profile_page(measured))
-        screen.page(saved_to(path, LOCAL_NAME if out is None else str(out)))
+        from hw_profiles.measure.profile_machine import profile_machine
+
+        target = out or user_profile_path()
+        with screen.progress("measuring") as say:
+            measured = profile_machine(
+                nodes,
+                ranks_per_node,
+                quick,
+                say,
+                levels=levels,
+                journal=target.with_name(f".{target.name}.partial"),
+                fresh=fresh,
+            )
+        if measured is None:  # under a launcher, on every rank but the first
+            return
+        found = measured
+    if target is not None:
+        save(found, target)
+    if as_json:
+        screen.document(profile_json(found))
+    else:
+        screen.page(profile_page(found))
+        screen.page(saved_to(target, LOCAL_NAME if out is None else str(out)))
 
 
 @app.command()

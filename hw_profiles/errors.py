@@ -1,4 +1,4 @@
-"""What a profile's reader or measurer raises for a user: one error, with the key, the value and what is expected."""
+"""What a profile's reader or measurer raises for a user, with the key, the value and what is expected."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ class ProfileError(Exception):
         self.key = key
         self.value = value
         self.expected = expected
+
+
+class RanksFailed(ProfileError):  # noqa: N818 - reads as the sentence that it is
+    """Measuring was begun and ranks failed; `ranks` names them where that is known."""
+
+    def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.ranks = ranks

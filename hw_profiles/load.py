@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.resize import resize
-from hw_profiles.schema import HardwareProfile
+from hw_profiles.schema import DEVICE_TAGS, HardwareProfile
 
 LOCAL_NAME = "local-cpu"
 """The shipped profile that a measured one in the user's cache folder replaces."""
@@ -105,7 +105,7 @@ def _profile_error(path: Path, error: ValidationError) -> ProfileError:
     """Turns pydantic's findings into one error; its attributes are those of the first finding."""
     lines = []
     for finding in error.errors():
-        key = ".".join(str(part) for part in finding["loc"])
+        key = _key(finding["loc"])
         # A validator of a whole object reports that object, which is no help to read.
         whole = isinstance(finding["input"], dict) and finding["type"] != "dict_type"
         value = "" if whole else f" (found {finding['input']!r})"
@@ -113,7 +113,11 @@ def _profile_error(path: Path, error: ValidationError) -> ProfileError:
     first = error.errors()[0]
     return ProfileError(
         f"{path} is no hardware profile:\n  " + "\n  ".join(lines),
-        key=".".join(str(part) for part in first["loc"]),
+        key=_key(first["loc"]),
         value=first["input"],
         expected=first["msg"].removeprefix("Value error, "),
     )
+
+
+def _key(place: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in place if part not in DEVICE_TAGS)

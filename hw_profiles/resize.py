@@ -99,7 +99,7 @@ def _shared(profile: HardwareProfile, sizes: Sequence[int]) -> HardwareProfile:
     # One rank computes with one core at most: launchers give each process one thread.
     speed = min(1.0, cores / world_size) / min(1.0, cores / profile.world_size)
     note = f"; shared by {world_size} ranks in place of {profile.world_size} (derived)"
-    device = profile.device.model_dump()
+    device = profile.known_device.model_dump()
     for key in ("peak_flop_per_s", "matmul_flop_per_s"):
         device[key] = {precision: rate * speed for precision, rate in device[key].items()}
     device["memory_bytes_per_s"] *= speed
@@ -114,11 +114,11 @@ def _shared(profile: HardwareProfile, sizes: Sequence[int]) -> HardwareProfile:
     except ValidationError as error:
         raise ProfileError(
             f"{world_size} ranks share {profile.host.memory_bytes} bytes of memory on {profile.name}: "
-            f"{device['memory_bytes']} each, of which a process itself takes {profile.device.reserved_bytes}; "
+            f"{device['memory_bytes']} each, of which a process itself takes {profile.known_device.reserved_bytes}; "
             "use fewer ranks",
             key="device.memory_bytes",
             value=device["memory_bytes"],
-            expected=f"more than {profile.device.reserved_bytes}",
+            expected=f"more than {profile.known_device.reserved_bytes}",
         ) from error
     sources = {
         key: text + note if key.split(".")[0] in ("device", "levels") else text for key, text in profile.sources.items()

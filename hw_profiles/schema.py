@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Tag,
     model_validator,
 )
 
 from hw_profiles.degrees import fill
+from hw_profiles.errors import ProfileError
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
 Precision = Literal["bf16", "fp16", "fp32"]
+Algorithm = Literal["port", "ring", "tree", "hierarchical", "ho_ring", "direct", "ring_all_reduce", "ring_then_gather"]
+"""How an operation is run, by the names of `costmodels.algorithms`, which has their formulas."""
 
 
 class _Frozen(BaseModel):
@@ -48,6 +53,8 @@ class Device(_Frozen):
     overlap: float = Field(ge=0, le=1)
     """Part of communication that can run beside compute: 1 on devices with copy engines, 0 where ranks compute and
     communicate with the same cores."""
+    attention_flop_per_s: dict[Precision, PositiveFloat] = {}
+    """What fused attention reaches, where it was measured."""
 
     @model_validator(mode="after")
     def _leaves_room_for_tensors(self) -> Self:
@@ -56,6 +63,23 @@ class Device(_Frozen):
         if sorted(self.peak_flop_per_s) != sorted(self.matmul_flop_per_s) or not self.peak_flop_per_s:
             raise ValueError("peak_flop_per_s and matmul_flop_per_s must have the same precisions, at least one")
         return self
+
+
+class UnknownDevice(_Frozen):
+    """A rank's accelerator of which no figure is known: what a topology dump leaves open."""
+
+    name: str
+    kind: Literal["cuda", "cpu"]
+
+
+DEVICE_TAGS = ("known", "unknown")
+"""What pydantic puts into the place of an error in `device`, which no file has."""
+
+
+def _whether_known(device: object) -> str:
+    if isinstance(device, UnknownDevice) or (isinstance(device, dict) and device.keys() <= {"name", "kind"}):
+        return "unknown"
+    return "known"
 
 
 class Host(_Frozen):
@@ -88,6 +112,10 @@ class CurvePoint(_Frozen):
 
     bytes: PositiveInt
     seconds: PositiveFloat
+    """The median, where more than one was timed."""
+    repetitions: PositiveInt | None = None
+    spread: NonNegativeFloat | None = None
+    """Interquartile range of the repetitions over their median."""
 
 
 class Curve(_Frozen):
@@ -106,13 +134,34 @@ class Curve(_Frozen):
         return self
 
 
+class Link(_Frozen):
+    """A wire of one node, one direction. A vertex is a rank by its number (`0`), or a switch by its name."""
+
+    source: str
+    target: str
+    bytes_per_s: PositiveFloat
+
+
+class Pair(_Frozen):
+    """What one rank was measured to send to another while all other ranks are silent."""
+
+    source: NonNegativeInt
+    target: NonNegativeInt
+    bytes_per_s: PositiveFloat
+    """On a large message."""
+    latency_s: PositiveFloat
+    """Seconds of the smallest message."""
+
+
 class HardwareProfile(_Frozen):
     """A machine. `levels` inner first; the product of their sizes is the number of ranks."""
 
     schema_version: Literal[1] = 1
     name: str
     description: str
-    device: Device
+    device: Annotated[
+        Annotated[Device, Tag("known")] | Annotated[UnknownDevice, Tag("unknown")], Discriminator(_whether_known)
+    ]
     host: Host
     levels: tuple[Level, ...] = Field(min_length=1)
     """The last level's size is the default number of its units; `--nodes` replaces it."""
@@ -121,10 +170,37 @@ class HardwareProfile(_Frozen):
     logical: bool = False
     """True where ranks and nodes are processes of one machine that share its cores: their numbers are free, and each
     rank's speed falls with their number."""
+    transport: str = ""
+    """What carries the messages, and over which interface; "" where the profile is of no one network."""
+    algorithms: dict[Operation, tuple[Algorithm, ...]] = {}
+    """How each operation is run where it was not measured, the fastest of those given; `port`, the least that must
+    enter a unit, if not given."""
     curves: tuple[Curve, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    links: tuple[Link, ...] = ()
+    """The wires inside one node, where they are known."""
+    warnings: tuple[str, ...] = ()
+    """What was odd in what the profile was made from: for people."""
     sources: dict[str, str]
     """Where each number is from: a dotted path (`device.memory_bytes`, `levels.0`) to a text. A path covers all below
     it; every number of the profile must be covered, but for `schema_version` and `node_level`."""
+
+    @property
+    def known_device(self) -> Device:
+        """The device with its figures.
+
+        Raises:
+            ProfileError: none are known.
+        """
+        if isinstance(self.device, Device):
+            return self.device
+        raise ProfileError(
+            f"{self.name}: nothing is known of its device ({self.device.name}), neither memory nor speed; make the "
+            "profile again with `--like NAME`, a shipped profile of that device, or measure with `shardplan profile`",
+            key="device",
+            value=self.device.name,
+            expected="a device with its figures",
+        )
 
     @property
     def world_size(self) -> int:

@@ -39,7 +39,7 @@ def machine(profile: HardwareProfile, precision: Precision) -> Machine:
     Raises:
         InputError: The device does not compute in this precision.
     """
-    device = profile.device
+    device = profile.known_device
     if precision not in device.matmul_flop_per_s:
         known = ", ".join(sorted(device.matmul_flop_per_s))
         raise InputError(

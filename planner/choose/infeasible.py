@@ -97,7 +97,7 @@ def _smaller_work(asked: Setting, smallest: Smallest) -> Iterator[str]:
         yield "--recompute auto: with recomputation it fits"
     if job.micro_batch_size not in (None, 1) and _fits(asked.graph, asked, {"micro_batch_size": 1}, smallest):
         yield "--micro-batch-size 1: with fewer samples at once it fits"
-    if job.precision == "fp32" and "bf16" in asked.profile.device.peak_flop_per_s:
+    if job.precision == "fp32" and "bf16" in asked.profile.known_device.peak_flop_per_s:
         # Activations as traced in fp32 bound those in bf16 from above.
         graph = asked.graph.model_copy(update={"precision": "bf16"})
         if _fits(graph, asked, {"precision": "bf16"}, smallest):

@@ -56,7 +56,7 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
         )
     if job.offload == "optimizer":
         raise InputError("offload of optimizer states is not there yet; use --offload none, or more nodes")
-    device = profile.device
+    device = profile.known_device
     if job.memory_budget_bytes is not None and job.memory_budget_bytes > device.memory_bytes:
         raise InputError(
             f"a memory budget of {bytes_text(job.memory_budget_bytes)} is more than {device.name} has: "

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import typer
 
-from hw_profiles.errors import ProfileError
-from planner.errors import InputError, ShardplanError
+from hw_profiles.errors import ProfileError, RanksFailed
+from planner.errors import InputError, RunError, ShardplanError
 from planner.report.failure import failure_document, failure_text
 from planner.report.screen import Screen, json_text
 
@@ -57,7 +57,8 @@ def _answer(app: typer.Typer, arguments: list[str]) -> int:
     except ShardplanError as error:
         return _fail(arguments, error, error.exit_code, str(error))
     except ProfileError as error:
-        return _fail(arguments, error, InputError.exit_code, str(error))
+        failed = isinstance(error, RanksFailed)
+        return _fail(arguments, error, RunError.exit_code if failed else InputError.exit_code, str(error))
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:

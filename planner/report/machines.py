@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hw_profiles.schema import Curve, HardwareProfile, Level
+from hw_profiles.schema import Curve, Device, HardwareProfile, Level
 from planner.report.figures import bytes_text, flop_text, plural, seconds_text
 from planner.report.names import operation_text
 
@@ -24,7 +24,7 @@ def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
     table.add_column("levels", no_wrap=True)
     table.add_column("GB/s", justify="right", no_wrap=True)
     for profile in profiles:
-        device = profile.device
+        device = profile.known_device
         half = device.peak_flop_per_s.get("bf16") or device.peak_flop_per_s.get("fp16")
         table.add_row(
             profile.name,
@@ -52,22 +52,23 @@ def _tflop(flop_per_s: float) -> str:
 def profile_page(profile: HardwareProfile) -> RenderableType:
     """Returns a profile: its device, its levels, and the bandwidth of its largest measured messages."""
     device = profile.device
+    memory = f", {bytes_text(device.memory_bytes)} per rank" if isinstance(device, Device) else ""
     title = Text(profile.name, style="bold green")
     title.append(
         f"  {plural(profile.world_size // profile.ranks_per_node, 'node')} × {plural(profile.ranks_per_node, 'rank')}, "
-        f"{device.name}, "
-        f"{bytes_text(device.memory_bytes)} per rank",
+        f"{device.name}{memory}",
         style="not bold default",
     )
-    parts: list[RenderableType] = [title, Text("\nDevice", style="bold"), _device(profile)]
+    parts: list[RenderableType] = [title]
+    if isinstance(device, Device):
+        parts += [Text("\nDevice", style="bold"), _device(device)]
     parts += [Text("\nLevels, inner first", style="bold"), _levels(profile.levels)]
     if profile.curves:
         parts += [Text("\nMeasured collectives", style="bold"), _curves(profile.curves)]
     return Group(*parts)
 
 
-def _device(profile: HardwareProfile) -> RenderableType:
-    device = profile.device
+def _device(device: Device) -> RenderableType:
     lines = Table.grid(padding=(0, 2))
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column()
@@ -108,6 +109,8 @@ def _curves(curves: Sequence[Curve]) -> RenderableType:
     return table
 
 
-def saved_to(path: Path, name: str) -> RenderableType:
-    """Returns where the profile is, and how to plan on it by `name`."""
+def saved_to(path: Path | None, name: str) -> RenderableType:
+    """Returns where the profile is, if it was kept, and how to plan on it by `name`."""
+    if path is None:
+        return Text("\nNot kept: --out FILE writes it, and `--hardware FILE` plans on it")
     return Text(f"\nWritten to {path}\nNext: shardplan plan MODEL --hardware {name} --global-batch-size B")

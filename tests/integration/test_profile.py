@@ -14,7 +14,7 @@ import pytest
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import load
-from hw_profiles.measure import profile_machine
+from hw_profiles.measure.profile_machine import profile_machine
 from hw_profiles.save import save
 from hw_profiles.schema import HardwareProfile
 
@@ -62,7 +62,7 @@ def test_launched_ranks_measure_together_and_only_the_first_has_the_profile(tmp_
     script = tmp_path / "measure.py"
     script.write_text(
         "import os, pathlib\n"
-        "from hw_profiles.measure import profile_machine\n"
+        "from hw_profiles.measure.profile_machine import profile_machine\n"
         "found = profile_machine(quick=True)\n"
         f"pathlib.Path({str(tmp_path)!r}, os.environ['RANK']).write_text(\n"
         "    'none' if found is None else f'{found.num_nodes} x {found.ranks_per_node}')\n"
@@ -106,7 +106,7 @@ def shaped_nodes(rate: str) -> Iterator[list[str]]:
 def test_the_network_between_nodes_is_measured_as_what_a_nodes_link_carries(tmp_path: Path) -> None:
     script = tmp_path / "measure.py"
     script.write_text(
-        "from hw_profiles.measure import profile_machine\n"
+        "from hw_profiles.measure.profile_machine import profile_machine\n"
         "from hw_profiles.save import save\n"
         "found = profile_machine(quick=True)\n"
         f"if found: save(found, {str(tmp_path / 'found.json')!r})\n"

@@ -6,8 +6,8 @@ import pytest
 
 from costmodels.collectives import level_loads, port_time
 from costmodels.network import Network, NetworkLevel
-from hw_profiles.fit import fit
-from hw_profiles.measurement import Measurement
+from hw_profiles.fit.fit import fit
+from hw_profiles.measure.measurement import Measurement
 from hw_profiles.schema import Curve, CurvePoint, HardwareProfile, Operation
 
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO
 
 from hw_profiles.errors import ProfileError
-from hw_profiles.fit import fit
+from hw_profiles.fit.fit import fit
 from hw_profiles.load import load, shipped_names
-from hw_profiles.measurement import Measurement
+from hw_profiles.measure.measurement import Measurement
 from hw_profiles.schema import HardwareProfile, Precision
 
 Progress = Callable[[str], None]
@@ -28,6 +28,10 @@ def profile_machine(
     ranks_per_node: int | None = None,
     quick: bool = False,
     progress: Progress | None = None,
+    *,
+    levels: tuple[int, ...] | None = None,
+    journal: Path | None = None,
+    fresh: bool = False,
 ) -> HardwareProfile | None:
     """Returns the measured profile; under a launcher, None on every rank but the first.
 
@@ -61,7 +65,7 @@ def _silent(_: str) -> None:
 
 
 def _default_ranks() -> int:
-    from hw_profiles.measure_rank import num_accelerators
+    from hw_profiles.measure.measure_rank import num_accelerators
 
     return max(num_accelerators(), 1)
 
@@ -93,7 +97,7 @@ def _launched(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 def _as_one_rank(num_nodes: int | None, ranks_per_node: int | None, quick: bool, say: Progress) -> Measurement:
     """Measures as one of the launched ranks, in this process."""
-    from hw_profiles.measure_rank import measure_rank
+    from hw_profiles.measure.measure_rank import measure_rank
 
     world_size = int(os.environ["WORLD_SIZE"])
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size))) if ranks_per_node is None else ranks_per_node
@@ -113,7 +117,7 @@ def _with_own_ranks(num_nodes: int, ranks_per_node: int, quick: bool, say: Progr
         out, log = Path(folder, "measurement.json"), Path(folder, "errors.log")
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(num_nodes * ranks_per_node), "-m", "hw_profiles.measure_rank"),
+            *("--nproc-per-node", str(num_nodes * ranks_per_node), "-m", "hw_profiles.measure.measure_rank"),
             *("--nodes", str(num_nodes), "--ranks-per-node", str(ranks_per_node), "--out", str(out)),
             *(("--quick",) if quick else ()),
         ]
@@ -154,5 +158,5 @@ def _vendor_peak(device_name: str) -> dict[Precision, float] | None:
     for name in shipped_names():
         profile = load(name)
         if profile.device.kind == "cuda" and profile.device.name == device_name:
-            return profile.device.peak_flop_per_s
+            return profile.known_device.peak_flop_per_s
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hw_profiles.measurement import Measurement
+from hw_profiles.measure.measurement import Measurement
 from hw_profiles.schema import Curve, CurvePoint, Device, HardwareProfile, Host, Level, Operation, Precision
 
 _MESSAGES_PER_HOP: dict[Operation, int] = {"all_reduce": 2}

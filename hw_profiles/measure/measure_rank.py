@@ -17,10 +17,10 @@ import torch.distributed as dist
 
 from hw_profiles.degrees import legal_degrees, nested_pairs
 from hw_profiles.errors import ProfileError
-from hw_profiles.host_facts import cpu_name, interface_name, limit_bytes, num_cores, resident_bytes
-from hw_profiles.measurement import Measurement
-from hw_profiles.time_collectives import FULL, QUICK, time_collectives
-from hw_profiles.time_device import link_bytes_per_s, matmul_flop_per_s, memory_bytes_per_s, operator_launch_s
+from hw_profiles.measure.host_facts import cpu_name, interface_name, limit_bytes, num_cores, resident_bytes
+from hw_profiles.measure.measurement import Measurement
+from hw_profiles.measure.time_collectives import FULL, QUICK, time_collectives
+from hw_profiles.measure.time_device import link_bytes_per_s, matmul_flop_per_s, memory_bytes_per_s, operator_launch_s
 
 Value = TypeVar("Value")
 

@@ -1,0 +1,1 @@
+"""Reads what people have already: topology dumps, and the output of collective benchmarks."""
