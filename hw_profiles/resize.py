@@ -1,4 +1,4 @@
-"""Gives a profile another number of nodes and ranks per node, and keeps of its curves what still holds."""
+"""Gives a profile another number of nodes and ranks per node, and keeps what was measured where it still holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from hw_profiles.degrees import fill, legal_degrees
 from hw_profiles.errors import ProfileError
-from hw_profiles.schema import Curve, Device, HardwareProfile
+from hw_profiles.schema import Curve, Device, HardwareProfile, Pair
 
 
 def resize(
@@ -17,10 +17,12 @@ def resize(
 ) -> HardwareProfile:
     """Returns `profile` with `num_nodes` nodes of `ranks_per_node` ranks; None keeps what the profile has.
 
-    `num_nodes` replaces the size of the outermost level; levels between it and the node must be full or not begun.
+    `num_nodes` fills the levels above the node from the inside: a number that a level of fixed size (a rack) holds must
+    divide that size, a larger one must be whole units of it, and the outermost level grows without limit.
     `ranks_per_node` must fill whole units of the levels inside a node. Where ranks are logical both are free, and each
     rank gets its share of the machine's cores and memory. Curves of groups that no longer exist, or that would now
-    share their links with others, are dropped.
+    share their links with others, are dropped; so are pairs of ranks that no longer exist or have another number, and
+    the wires of a node that is no longer whole.
 
     Raises:
         ProfileError: the machine cannot have these sizes; says which it can have.
@@ -35,7 +37,11 @@ def resize(
     shared = _shared(profile, sizes)
     levels = tuple(level.model_copy(update={"size": size}) for level, size in zip(shared.levels, sizes, strict=True))
     curves = tuple(curve for curve in profile.curves if _still_holds(curve, old, sizes, profile.logical))
-    return shared.model_copy(update={"levels": levels, "curves": curves})
+    inside = slice(profile.node_level + 1)
+    same_nodes = old[inside] == sizes[inside]
+    pairs = _pairs_left(profile, math.prod(sizes)) if same_nodes and not profile.logical else ()
+    links = profile.links if same_nodes else ()
+    return shared.model_copy(update={"levels": levels, "curves": curves, "pairs": pairs, "links": links})
 
 
 def _inner_sizes(profile: HardwareProfile, ranks_per_node: int) -> tuple[int, ...]:
@@ -66,15 +72,41 @@ def _outer_sizes(profile: HardwareProfile, num_nodes: int) -> tuple[int, ...]:
             filled = fill([*outer[:-1], num_nodes], num_nodes)
             if filled is not None:
                 return filled
-    limit = ""
-    if len(outer) != 1:
-        limit = f"; its levels above the node are {outer[:-1]} and one of any size" if outer else "; it is one node"
     raise ProfileError(
-        f"{profile.name} cannot have {num_nodes} nodes{limit}",
+        f"{profile.name} cannot have {num_nodes} {'node' if num_nodes == 1 else 'nodes'}: "
+        f"{_possible_nodes(profile, num_nodes)}",
         key="num_nodes",
         value=num_nodes,
         expected="a positive number of nodes that fills whole units of the levels above the node",
     )
+
+
+def _possible_nodes(profile: HardwareProfile, num_nodes: int) -> str:
+    """Returns which numbers of nodes a machine can have, and those nearest to one that it cannot have."""
+    outer = profile.levels[profile.node_level + 1 :]
+    if not outer:
+        return "it is one node"
+    if len(outer) == 1:
+        return "it takes any positive number"
+    sizes = [level.size for level in outer[:-1]]
+    parts = legal_degrees(sizes)[:-1]
+    whole = math.prod(sizes)
+    # Above one whole unit only whole ones; below it only its even parts.
+    near = (
+        [part for part in parts if part < num_nodes][-1:] + [part for part in (*parts, whole) if part > num_nodes][:1]
+        if num_nodes < whole
+        else [num_nodes // whole * whole, (num_nodes // whole + 1) * whole]
+    )
+    levels = " and ".join(f"{level.name}s of {level.size}" for level in outer[:-1])
+    return (
+        f"it has {levels}, of which an even part ({', '.join(map(str, parts))} nodes) or whole ones (multiples of "
+        f"{whole}) can be used; try {' or '.join(map(str, near))}"
+    )
+
+
+def _pairs_left(profile: HardwareProfile, world_size: int) -> tuple[Pair, ...]:
+    """Returns the measured pairs whose two ranks still exist."""
+    return tuple(pair for pair in profile.pairs if max(pair.source, pair.target) < world_size)
 
 
 def _still_holds(curve: Curve, old: Sequence[int], new: Sequence[int], logical: bool) -> bool:
