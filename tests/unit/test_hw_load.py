@@ -11,8 +11,9 @@ import pytest
 from hw_profiles.degrees import fill, legal_degrees, nested_pairs
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import load, shipped_names, user_profile_path
+from hw_profiles.resize import resize
 from hw_profiles.save import save
-from hw_profiles.schema import Curve, CurvePoint, HardwareProfile
+from hw_profiles.schema import Curve, CurvePoint, HardwareProfile, Pair
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +33,20 @@ def kinds(profile: HardwareProfile) -> list[tuple[int, int]]:
     return [(curve.degree_from, curve.degree_to) for curve in profile.curves]
 
 
-def test_shipped_machines_are_those_of_the_published_experiments() -> None:
+def test_shipped_machines_are_those_of_the_published_experiments_and_what_is_rented_today() -> None:
     assert shipped_names() == (
         "dgx-a100-80gb",
         "dgx-h100",
+        "dgx-h200",
         "dgx2-v100-32gb",
         "frontier-mi250x",
+        "gb200-nvl72",
+        "hgx-a100-80gb-roce4",
+        "l4-pcie-8",
         "local-cpu",
+        "mi300x-8",
         "p4d-a100-40gb",
+        "rtx4090-pcie-8",
     )
     assert [load(name).name for name in shipped_names()] == list(shipped_names())
 
@@ -48,6 +55,26 @@ def test_num_nodes_replaces_the_outermost_size() -> None:
     profile = load("frontier-mi250x", num_nodes=48)
     assert [level.size for level in profile.levels] == [2, 4, 48]
     assert (profile.world_size, profile.ranks_per_node, profile.num_nodes) == (384, 8, 48)
+
+
+@pytest.mark.parametrize(
+    ("trays", "sizes"),
+    [(1, [4, 1, 1]), (2, [4, 2, 1]), (9, [4, 9, 1]), (18, [4, 18, 1]), (36, [4, 18, 2]), (18 * 7, [4, 18, 7])],
+)
+def test_trays_are_an_even_part_of_a_rack_or_whole_racks(trays: int, sizes: list[int]) -> None:
+    profile = load("gb200-nvl72", num_nodes=trays)
+    assert [level.size for level in profile.levels] == sizes
+    assert (profile.world_size, profile.ranks_per_node, profile.num_nodes) == (4 * trays, 4, trays)
+
+
+@pytest.mark.parametrize(
+    ("trays", "near"),
+    [(0, "try 1"), (4, "try 3 or 6"), (17, "try 9 or 18"), (20, "try 18 or 36"), (37, "try 36 or 54")],
+)
+def test_a_rack_and_a_bit_is_refused_with_the_nearest_that_can_be_had(trays: int, near: str) -> None:
+    with pytest.raises(ProfileError, match=rf"cannot have {trays} nodes: it has racks of 18.*{near}$") as caught:
+        load("gb200-nvl72", num_nodes=trays)
+    assert (caught.value.key, caught.value.value) == ("num_nodes", trays)
 
 
 def test_ranks_per_node_fill_whole_units_inside_a_node() -> None:
@@ -117,6 +144,32 @@ def test_curves_stay_where_their_groups_still_are_what_was_measured() -> None:
     assert kinds(load(path, 2)) == [(1, 8), (2, 4), (8, 16), (1, 16)]
     # With 4 ranks per node the group of 8 crosses nodes, and fewer groups share a node's network.
     assert kinds(load(path, 4, 4)) == [(2, 4)]
+
+
+def test_curves_inside_a_rack_outlive_the_other_racks_and_those_of_a_whole_rack_do_not_outlive_it() -> None:
+    measured = with_curves(load("gb200-nvl72", 36), (1, 4), (4, 36), (1, 72), (72, 144))
+    assert kinds(resize(measured, 72)) == [(1, 4), (4, 36), (1, 72), (72, 144)]
+    assert kinds(resize(measured, 18)) == [(1, 4), (4, 36), (1, 72)]
+    assert kinds(resize(measured, 9)) == [(1, 4), (4, 36)]
+
+
+def test_pairs_stay_with_their_ranks_and_wires_with_their_node() -> None:
+    pairs = tuple(
+        Pair(source=source, target=target, bytes_per_s=1e9, latency_s=1e-5) for source, target in ((0, 1), (3, 9))
+    )
+    measured = load("mi300x-8", 2).model_copy(update={"pairs": pairs})
+    assert [len(measured.links), len(measured.pairs)] == [56, 2]
+    assert [len(resize(measured, 4).links), resize(measured, 4).pairs] == [56, pairs]
+    assert [len(resize(measured, 1).links), resize(measured, 1).pairs] == [56, pairs[:1]]
+    # Rank 9 of two nodes of 8 is another one than rank 9 of four nodes of 4.
+    assert [resize(measured, 4, 4).links, resize(measured, 4, 4).pairs] == [(), ()]
+
+
+def test_logical_pairs_are_dropped_with_any_change() -> None:
+    pair = Pair(source=0, target=1, bytes_per_s=1e9, latency_s=1e-5)
+    measured = load("local-cpu", 2, 2).model_copy(update={"pairs": (pair,)})
+    assert resize(measured, 2, 2).pairs == (pair,)
+    assert resize(measured, 3, 2).pairs == ()
 
 
 def test_logical_curves_are_dropped_with_any_change() -> None:

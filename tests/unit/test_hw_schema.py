@@ -49,7 +49,7 @@ def test_a_good_profile_is_read(content: dict[str, Any], tmp_path: Path) -> None
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_number_of_a_shipped_profile_has_its_source(name: str) -> None:
     profile = load(name)
-    for path in profile.sources:
+    for path in sorted(profile.sources.keys() - {"algorithms"}):  # which are no numbers, and have their source too
         bare = profile.model_dump()
         del bare["sources"][path]
         with pytest.raises(ValueError, match="sources has no entry"):
