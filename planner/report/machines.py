@@ -28,10 +28,10 @@ def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
         half = device.peak_flop_per_s.get("bf16") or device.peak_flop_per_s.get("fp16")
         table.add_row(
             profile.name,
-            device.name,
-            bytes_text(device.memory_bytes),
+            _model(device.name),
+            f"{device.memory_bytes / 2**30:.3g} GiB",
             "-" if half is None else _tflop(half),
-            "\n".join(f"{level.name} of {level.size}" for level in profile.levels),
+            "\n".join(_level(level) for level in profile.levels),
             "\n".join(_gigabytes(level.unit_bytes_per_s) for level in profile.levels),
         )
     note = (
@@ -46,7 +46,19 @@ def _gigabytes(bytes_per_s: float) -> str:
 
 
 def _tflop(flop_per_s: float) -> str:
-    return f"{flop_per_s / 1e12:.3g}"
+    value = flop_per_s / 1e12
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _model(device_name: str) -> str:
+    """Returns a device's name without the maker and the family that its model implies."""
+    for words in ("NVIDIA ", "AMD Instinct ", "Tesla "):
+        device_name = device_name.removeprefix(words)
+    return device_name
+
+
+def _level(level: Level) -> str:
+    return level.name if level.size == 1 else f"{level.name} of {level.size}"
 
 
 def profile_page(profile: HardwareProfile) -> RenderableType:
