@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from hw_profiles.errors import ProfileError
 from hw_profiles.schema import Link
 
+Unit = tuple[int, ...]
+"""Ranks by their places in `LinkGraph.ranks`, ascending."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkGraph:
@@ -18,16 +21,20 @@ class LinkGraph:
     """Vertices that only pass messages on: NVSwitch, PCIe switches, host bridges."""
     links: tuple[Link, ...]
     """Each direction of a wire is a link of its own."""
+    measured_alone: bool = False
+    """True where a link is no wire but what one pair of ranks reached while all others were silent: several links of a
+    rank may then share one wire, and their sum says nothing."""
 
     def __post_init__(self) -> None:
         vertices = (*self.ranks, *self.switches)
-        if len(set(vertices)) != len(vertices) or not self.ranks:
+        known = set(vertices)
+        if len(known) != len(vertices) or not self.ranks:
             raise ProfileError(f"a graph of links needs ranks, and each vertex once: {', '.join(vertices) or 'none'}")
         seen: set[tuple[str, str]] = set()
         for link in self.links:
             ends = (link.source, link.target)
             for vertex in ends:
-                if vertex not in vertices:
+                if vertex not in known:
                     raise ProfileError(f"a link between {ends[0]} and {ends[1]}: {vertex} is no vertex of the graph")
             if link.source == link.target or ends in seen:
                 raise ProfileError(
