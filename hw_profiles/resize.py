@@ -127,7 +127,7 @@ def _shared(profile: HardwareProfile, sizes: Sequence[int]) -> HardwareProfile:
     world_size = math.prod(sizes)
     if not profile.logical or world_size == profile.world_size:
         return profile
-    cores = profile.host.num_cores or profile.world_size
+    cores = profile.known_host.num_cores or profile.world_size
     # One rank computes with one core at most: launchers give each process one thread.
     speed = min(1.0, cores / world_size) / min(1.0, cores / profile.world_size)
     note = f"; shared by {world_size} ranks in place of {profile.world_size} (derived)"
@@ -136,7 +136,7 @@ def _shared(profile: HardwareProfile, sizes: Sequence[int]) -> HardwareProfile:
         device[key] = {precision: rate * speed for precision, rate in device[key].items()}
     device["memory_bytes_per_s"] *= speed
     device["operator_launch_s"] /= speed
-    device["memory_bytes"] = profile.host.memory_bytes // world_size
+    device["memory_bytes"] = profile.known_host.memory_bytes // world_size
     levels = tuple(
         level.model_copy(update={"unit_bytes_per_s": level.unit_bytes_per_s * share})
         for level, share in zip(profile.levels, _link_shares(profile, sizes), strict=True)
@@ -145,7 +145,7 @@ def _shared(profile: HardwareProfile, sizes: Sequence[int]) -> HardwareProfile:
         own_part = Device.model_validate(device)
     except ValidationError as error:
         raise ProfileError(
-            f"{world_size} ranks share {profile.host.memory_bytes} bytes of memory on {profile.name}: "
+            f"{world_size} ranks share {profile.known_host.memory_bytes} bytes of memory on {profile.name}: "
             f"{device['memory_bytes']} each, of which a process itself takes {profile.known_device.reserved_bytes}; "
             "use fewer ranks",
             key="device.memory_bytes",

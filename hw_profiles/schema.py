@@ -162,7 +162,8 @@ class HardwareProfile(_Frozen):
     device: Annotated[
         Annotated[Device, Tag("known")] | Annotated[UnknownDevice, Tag("unknown")], Discriminator(_whether_known)
     ]
-    host: Host
+    host: Host | None = None
+    """None where nothing is known of it: topology dumps and benchmarks of collectives do not tell."""
     levels: tuple[Level, ...] = Field(min_length=1)
     """The last level's size is the default number of its units; `--nodes` replaces it."""
     node_level: NonNegativeInt
@@ -200,6 +201,22 @@ class HardwareProfile(_Frozen):
             key="device",
             value=self.device.name,
             expected="a device with its figures",
+        )
+
+    @property
+    def known_host(self) -> Host:
+        """The host with its figures.
+
+        Raises:
+            ProfileError: none are known.
+        """
+        if self.host is not None:
+            return self.host
+        raise ProfileError(
+            f"{self.name}: nothing is known of its nodes' hosts, neither memory nor links; make the profile again with "
+            "`--like NAME`, a shipped profile of such a node, or measure with `shardplan profile`",
+            key="host",
+            expected="a host with its figures",
         )
 
     @property

@@ -175,9 +175,11 @@ def _offload(asked: Setting) -> str:
     widths = state_widths(asked.job.precision, asked.job.optimizer)
     states_bytes = widths.optimizer * asked.workload.num_trainable_params
     node_bytes = states_bytes * asked.machine.ranks_per_node // asked.machine.world_size
+    host = asked.profile.host
+    has = "of unknown memory" if host is None else f"which has {bytes_text(host.memory_bytes)}"
     return (
-        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, which has "
-        f"{bytes_text(asked.profile.host.memory_bytes)}; this version does not plan offload"
+        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, {has}; this version does not "
+        "plan offload"
     )
 
 
