@@ -23,13 +23,14 @@ def clusters(near: nx.Graph[int]) -> Iterator[Partition]:
     Source: J. Cohen, Trusses: Cohesive subgraphs for social network analysis, 2008 (the k-truss).
     """
     num_units = len(near)
-    most = 1 + min((degree for _, degree in near.degree()), default=0)
+    parts = components(near)
+    are_cliques = 2 * near.number_of_edges() == sum(len(part) * (len(part) - 1) for part in parts)
+    most = 0 if are_cliques else 1 + min(degree for _, degree in near.degree())
     for size in range(2, min(num_units // 2, most) + 1):
         if num_units % size == 0:
-            parts = components(nx.k_truss(near, size))
-            if len(parts) * size == num_units and all(len(part) == size for part in parts):
-                yield parts
-    parts = components(near)
+            cliques = components(nx.k_truss(near, size))
+            if len(cliques) * size == num_units and all(len(clique) == size for clique in cliques):
+                yield cliques
     if 1 < len(parts) < num_units and len({len(part) for part in parts}) == 1:
         yield parts
 

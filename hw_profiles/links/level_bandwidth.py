@@ -58,7 +58,7 @@ def _reached_alone(wires: Wires, inside: Sequence[Sequence[Unit]]) -> float:
     reached: list[float] = []
     for siblings in inside:
         for number, unit in enumerate(siblings):
-            reached += wires.between[np.ix_(_others(siblings, (number,)), unit)].ravel().tolist()
+            reached += wires.matrix[np.ix_(_others(siblings, (number,)), unit)].ravel().tolist()
     slowest = scales(reached)[0].slowest_bytes_per_s
     return statistics.median(value for value in reached if value >= slowest)
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hw_profiles.links.clusters import Partition, clusters, components
 from hw_profiles.links.link_graph import Unit
 from hw_profiles.links.scales import Scale
@@ -13,6 +15,9 @@ from hw_profiles.links.wires import Wires
 
 _TIGHT = 1.1
 """How much more must enter a unit from its group than enters the group from outside, per rank."""
+_CONTRAST = 1.5
+"""How much more a pair inside a group must reach than a pair across, on the median, where pairs were measured alone:
+twice what the noise that `scales.GAP` allows for can make of one bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +52,15 @@ def nest(wires: Wires) -> Nesting:
 
 def _joined(wires: Wires, units: tuple[Unit, ...], notes: list[str]) -> tuple[Unit, ...] | None:
     """Returns the units joined into the smallest groups that are tight, or None; adds why others are not."""
+    least, what = (_CONTRAST, "per pair") if wires.is_measured_alone else (_TIGHT, "per rank")
     for candidate in _candidates(wires, units):
-        if wires.is_measured_alone:
-            return candidate.groups
-        inside, outside = _shares(wires, units, candidate.groups)
-        if inside >= _TIGHT * outside:
+        shares = _reached_alone if wires.is_measured_alone else _entering
+        inside, outside = shares(wires, units, candidate.groups)
+        if inside >= least * outside:
             return candidate.groups
         notes.append(
-            f"groups of {len(candidate.groups[0])} ranks {candidate.how} are no level: per rank, {speed_text(inside)} "
-            f"enter from inside the group and {speed_text(outside)} from outside"
+            f"groups of {len(candidate.groups[0])} ranks {candidate.how} are no level: {speed_text(inside)} {what} "
+            f"inside a group, {speed_text(outside)} from outside"
         )
     return None
 
@@ -82,7 +87,7 @@ def _union(units: Sequence[Unit], partition: Partition) -> tuple[Unit, ...]:
     return tuple(sorted(tuple(sorted(rank for number in group for rank in units[number])) for group in partition))
 
 
-def _shares(wires: Wires, units: Sequence[Unit], groups: Sequence[Unit]) -> tuple[float, float]:
+def _entering(wires: Wires, units: Sequence[Unit], groups: Sequence[Unit]) -> tuple[float, float]:
     """Returns the least that enters a unit from its group and the most that enters a group from outside, per rank."""
     everyone = frozenset(range(wires.num_ranks))
     inside, outside = [], []
@@ -94,6 +99,17 @@ def _shares(wires: Wires, units: Sequence[Unit], groups: Sequence[Unit]) -> tupl
         others = tuple(sorted(everyone.difference(group)))
         outside.append(wires.entering_bytes_per_s(group, others) / len(group))
     return min(inside), max(outside)
+
+
+def _reached_alone(wires: Wires, units: Sequence[Unit], groups: Sequence[Unit]) -> tuple[float, float]:
+    """Returns the median of what two ranks of a group reach, of different units, and of what ranks of two groups do."""
+    unit_of, group_of = np.empty((2, wires.num_ranks), dtype=np.int64)
+    for parts, part_of in ((units, unit_of), (groups, group_of)):
+        for number, part in enumerate(parts):
+            part_of[list(part)] = number
+    is_inside = np.equal.outer(group_of, group_of)
+    inside = wires.between[is_inside & ~np.equal.outer(unit_of, unit_of)]
+    return float(np.median(inside)), float(np.median(wires.between[~is_inside]))
 
 
 def _unequal(wires: Wires, units: Sequence[Unit]) -> list[str]:
