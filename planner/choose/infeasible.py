@@ -178,8 +178,8 @@ def _offload(asked: Setting) -> str:
     host = asked.profile.host
     has = "of unknown memory" if host is None else f"which has {bytes_text(host.memory_bytes)}"
     return (
-        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, {has}; this version does not "
-        "plan offload"
+        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, {has}; this version does "
+        "not plan offload"
     )
 
 
