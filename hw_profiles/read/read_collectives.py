@@ -57,7 +57,7 @@ def read_collectives(
         raise ProfileError(
             f"{notes[0]}. Give runs of all_gather_perf, reduce_scatter_perf, all_reduce_perf, alltoall_perf, "
             "broadcast_perf or reduce_perf",
-            key="operation",
+            key="program",
         )
     return tuple(runs), tuple(notes)
 

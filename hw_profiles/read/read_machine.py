@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from hw_profiles.errors import ProfileError
-from hw_profiles.schema import HardwareProfile
+from hw_profiles.links.link_graph import LinkGraph
+from hw_profiles.links.read_links import read_links
+from hw_profiles.read.collective_run import CollectiveRun
+from hw_profiles.read.machine_curves import curves_of
+from hw_profiles.read.machine_device import ChosenDevice, choose_device
+from hw_profiles.read.machine_levels import Joints, algorithms_of, read_levels
+from hw_profiles.read.machine_shape import Shape, find_shape
+from hw_profiles.read.read_collectives import read_collectives
+from hw_profiles.read.read_topology import read_topology
+from hw_profiles.read.topology import Topology
+from hw_profiles.schema import HardwareProfile, Link, Operation
+
+_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 
 def read_machine(
@@ -19,8 +34,167 @@ def read_machine(
 ) -> HardwareProfile:
     """Returns the profile of what the files say, each number with its source.
 
+    Args:
+        topology: a dump of one node's topology.
+        collectives: outputs of nccl-tests or rccl-tests, of one node and of more; `OPERATION=FILE` where the output
+            does not say of which operation it is.
+        links: a JSON of the links inside one node; comes before those of `topology`.
+        levels: sizes inner first, in place of those found.
+        num_nodes: in place of the most nodes of any run.
+        like: a profile whose device, host and network serve where the files do not say.
+
     Raises:
         ProfileError: a file that cannot be read, or files that contradict each other.
     """
-    del topology, collectives, links, levels, num_nodes, like
-    raise ProfileError("reading is not there yet")
+    runs, notes = _runs(collectives)
+    dump = read_topology(topology) if topology is not None else None
+    chosen = choose_device(runs, like, dump.vendor if dump else None)
+    if topology is not None and chosen.device.name:
+        dump = read_topology(topology, chosen.device.name)
+    graph, graph_name, wire_source = _graph(dump, topology, links)
+    shape = find_shape(graph, graph_name, runs, levels, num_nodes, chosen.like)
+    curves, curve_sources, left_out = curves_of(runs, shape)
+    if runs and not curves and graph is None:
+        raise ProfileError("no file can be used:\n  " + "\n  ".join(left_out), key="collectives")
+    files = tuple(dict.fromkeys(run.file for run in runs))
+    found = read_levels(shape, wire_source, _joints(graph), curves, files, chosen.like)
+    wires = _wires(graph, shape)
+    return HardwareProfile(
+        name=_name(chosen, shape, graph_name, runs),
+        description=_description(chosen, shape, graph_name, files),
+        device=chosen.device,
+        host=chosen.like.host if chosen.like else None,
+        levels=found.levels,
+        node_level=len(shape.inner) - 1,
+        transport=_transport(runs),
+        algorithms=dict(algorithms_of(curves, chosen.like)),
+        curves=curves,
+        links=wires,
+        warnings=tuple(
+            dict.fromkeys(
+                [
+                    *(dump.warnings if dump else ()),
+                    *shape.notes,
+                    *notes,
+                    *(note for run in runs for note in run.notes),
+                    *left_out,
+                    *_sockets(runs),
+                    *chosen.warnings,
+                    *found.warnings,
+                ]
+            )
+        ),
+        sources={
+            **chosen.sources,
+            **found.sources,
+            **({"links": wire_source} if wires else {}),
+            **{f"curves.{index}": text for index, text in enumerate(curve_sources)},
+        },
+    )
+
+
+def _runs(collectives: Sequence[Path]) -> tuple[tuple[CollectiveRun, ...], tuple[str, ...]]:
+    """Returns the runs of all files. A file of another kind of operation is left out, if any other can be used."""
+    runs: list[CollectiveRun] = []
+    notes: list[str] = []
+    refused: ProfileError | None = None
+    for path in collectives:
+        file, operation = _with_operation(path)
+        try:
+            found, more = read_collectives(file, operation)
+        except ProfileError as error:
+            if error.key != "program":
+                raise
+            refused = refused or error
+            notes.append(str(error).split(". ")[0])
+            continue
+        runs += found
+        notes += more
+    if refused is not None and not runs:
+        raise refused
+    return tuple(runs), tuple(notes)
+
+
+def _with_operation(path: Path) -> tuple[Path, Operation | None]:
+    """Splits `all_gather=FILE`."""
+    name, equals, rest = str(path).partition("=")
+    operation = next((each for each in _OPERATIONS if each == name), None)
+    return (Path(rest), operation) if equals and operation is not None else (path, None)
+
+
+def _graph(dump: Topology | None, topology: Path | None, links: Path | None) -> tuple[LinkGraph | None, str, str]:
+    """Returns the links of one node, the file that they are from, and the source of their bandwidths."""
+    if links is not None:
+        graph = read_links(links)
+        if dump is not None and dump.num_gpus != len(graph.ranks):
+            raise ProfileError(
+                f"{topology} has {dump.num_gpus} GPUs and {links} {len(graph.ranks)} ranks; give files of one machine",
+                key="links",
+                value=len(graph.ranks),
+                expected=str(dump.num_gpus),
+            )
+        return graph, links.name, f"{links.name}: bandwidths of the links as given there"
+    if dump is not None and topology is not None:
+        return dump.graph, topology.name, "; ".join(dump.sources)
+    return None, "", ""
+
+
+def _joints(graph: LinkGraph | None) -> Joints:
+    """Returns what joins the GPUs of a dump; links of which only bandwidths are given are wires."""
+    if graph is None:
+        return Joints(has_wires=True, has_pcie=False, has_sockets=False)
+    return Joints(
+        has_wires=any({link.source, link.target} <= {*graph.ranks} for link in graph.links)
+        or any(switch.startswith("nvswitch") for switch in graph.switches),
+        has_pcie=any(switch.startswith(("pcie", "host-bridge", "numa-node", "sockets")) for switch in graph.switches),
+        has_sockets=any(switch.startswith("sockets") for switch in graph.switches),
+    )
+
+
+def _wires(graph: LinkGraph | None, shape: Shape) -> tuple[Link, ...]:
+    """Returns the links with each rank by its number in the profile."""
+    if graph is None:
+        return ()
+    number = {graph.ranks[place]: str(rank) for rank, place in enumerate(shape.order)}
+    return tuple(
+        Link(
+            source=number.get(link.source, link.source),
+            target=number.get(link.target, link.target),
+            bytes_per_s=link.bytes_per_s,
+        )
+        for link in graph.links
+    )
+
+
+def _name(chosen: ChosenDevice, shape: Shape, graph_name: str, runs: Sequence[CollectiveRun]) -> str:
+    """Returns the device's name and the numbers of nodes and ranks; the file's where no device is named."""
+    is_named = chosen.like is not None or any(run.device_names for run in runs)
+    told = chosen.device.name if is_named else Path(graph_name or (runs[0].file if runs else "machine")).stem
+    plain = re.sub(r"[^a-z0-9]+", "-", told.lower()).strip("-") or "machine"
+    nodes = shape.outer[0] if len(shape.outer) == 1 else 1
+    for size in shape.outer[1:]:
+        nodes *= size
+    return f"{plain}-{nodes}x{shape.ranks_per_node}"
+
+
+def _description(chosen: ChosenDevice, shape: Shape, graph_name: str, files: Sequence[str]) -> str:
+    sizes = " x ".join(str(size) for size in reversed(shape.sizes))
+    return (
+        f"{sizes} ranks of {chosen.device.name}, read from {', '.join([*([graph_name] if graph_name else []), *files])}"
+    )
+
+
+def _transport(runs: Sequence[CollectiveRun]) -> str:
+    """Returns the transport of the largest run that names one."""
+    named = [run for run in runs if run.transport]
+    return max(named, key=lambda run: run.num_nodes).transport if named else ""
+
+
+def _sockets(runs: Sequence[CollectiveRun]) -> tuple[str, ...]:
+    """Warns of a network that plain sockets carried."""
+    return tuple(
+        f"{run.file}: NCCL ran over sockets ({run.transport}), not over InfiniBand or RoCE; if such cards are there, "
+        "it did not find them (NCCL_IB_DISABLE, drivers, containers)"
+        for run in runs
+        if run.over_sockets and run.num_nodes > 1
+    )

@@ -1,0 +1,149 @@
+"""How many ranks and nodes a machine has, and the levels inside a node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hw_profiles.errors import ProfileError
+from hw_profiles.links.find_levels import find_levels
+from hw_profiles.links.level_bandwidth import level_bandwidth
+from hw_profiles.links.link_graph import LinkGraph, Unit
+from hw_profiles.links.wires import wires_of
+from hw_profiles.read.collective_run import CollectiveRun
+from hw_profiles.schema import HardwareProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of the levels inner first, and where they are from."""
+
+    inner: tuple[int, ...]
+    """Levels inside a node; at least one."""
+    outer: tuple[int, ...]
+    """Levels above nodes; empty for a single node of which no network is known."""
+    bytes_per_s: tuple[float, ...]
+    """Per inner level, what the wires carry into one unit; empty without a graph of links."""
+    order: tuple[int, ...]
+    """The graph's ranks in the order in which the profile numbers them; empty without a graph."""
+    inner_source: str
+    outer_source: str
+    notes: tuple[str, ...]
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks of one node."""
+        return math.prod(self.inner)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """All levels, inner first."""
+        return (*self.inner, *self.outer)
+
+
+def find_shape(
+    graph: LinkGraph | None,
+    graph_name: str,
+    runs: Sequence[CollectiveRun],
+    levels: tuple[int, ...] | None,
+    num_nodes: int | None,
+    like: HardwareProfile | None,
+) -> Shape:
+    """Returns the machine's levels: those given, else those of the graph, else a node and a cluster by the runs.
+
+    Args:
+        graph: the links of one node, if known.
+        graph_name: of the file that it is from.
+        runs: benchmarks, on any part of the machine.
+        levels: sizes inner first, of one node or of the whole machine, in place of found ones.
+        num_nodes: in place of the most nodes of any run.
+        like: a profile of such a machine; has the network's levels where a single node was read.
+
+    Raises:
+        ProfileError: the files and options contradict each other.
+    """
+    per_node, source = _ranks_per_node(graph, graph_name, runs, levels, num_nodes)
+    _check_runs(runs, per_node, source)
+    told = [run for run in runs if run.ranks_per_node == per_node]
+    most = max((run.num_nodes for run in told), default=1)
+    nodes, outer_source = (num_nodes, "--nodes") if num_nodes else (most, _largest(told, most))
+    inner, given_outer = _split(levels, per_node, nodes, source) if levels else ((per_node,), None)
+    outer = given_outer or _outer(nodes, like)
+    if graph is None or per_node == 1:
+        return Shape(inner, outer, (), (), "--levels" if levels else source, outer_source, ())
+    if levels:
+        return Shape(inner, outer, _bandwidths(graph, inner), tuple(range(per_node)), "--levels", outer_source, ())
+    found = find_levels(graph)
+    source = f"the links of {graph_name}: clusters of equal size, found from the fastest links on"
+    return Shape(found.sizes, outer, found.bytes_per_s, found.order, source, outer_source, found.notes)
+
+
+def _ranks_per_node(
+    graph: LinkGraph | None,
+    graph_name: str,
+    runs: Sequence[CollectiveRun],
+    levels: tuple[int, ...] | None,
+    num_nodes: int | None,
+) -> tuple[int, str]:
+    """Returns the ranks of one node and who says so."""
+    if graph is not None:
+        return len(graph.ranks), graph_name
+    fullest = max(runs, key=lambda run: run.ranks_per_node, default=None)
+    if fullest is not None:
+        return fullest.ranks_per_node, fullest.file
+    if levels and math.prod(levels) % (num_nodes or 1) == 0:
+        return math.prod(levels) // (num_nodes or 1), "--levels"
+    raise ProfileError("nothing says how many ranks a node has; give --topology, --links or --collectives")
+
+
+def _check_runs(runs: Sequence[CollectiveRun], per_node: int, source: str) -> None:
+    for run in runs:
+        if run.ranks_per_node > per_node:
+            raise ProfileError(
+                f"{source} is of a node with {per_node} ranks, but {run.file} ran {run.ranks_per_node} on each node; "
+                "give files of one machine",
+                key="ranks_per_node",
+                value=run.ranks_per_node,
+                expected=f"at most {per_node}",
+            )
+
+
+def _largest(runs: Sequence[CollectiveRun], num_nodes: int) -> str:
+    return next((f"the hosts of {run.file}" for run in runs if run.num_nodes == num_nodes > 1), "one node was read")
+
+
+def _split(
+    levels: tuple[int, ...], per_node: int, nodes: int, source: str
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Returns the given levels inside a node, and those above, if given."""
+    for end in range(1, len(levels) + 1):
+        if math.prod(levels[:end]) == per_node and math.prod(levels[end:]) in (1, nodes):
+            return levels[:end], levels[end:] or None
+    sizes = ",".join(str(size) for size in levels)
+    raise ProfileError(
+        f"--levels {sizes} has {math.prod(levels)} ranks, but a node has {per_node} ({source}): the product must be "
+        f"{per_node}, or {per_node * nodes} over all nodes ({nodes}), and whole nodes be at one of the levels",
+        key="levels",
+        value=sizes,
+        expected=f"sizes with the product {per_node} or {per_node * nodes}",
+    )
+
+
+def _outer(nodes: int, like: HardwareProfile | None) -> tuple[int, ...]:
+    """Returns one level of `nodes`; a single node has one if a profile says what its network is like."""
+    if nodes > 1:
+        return (nodes,)
+    return (1,) if like is not None and len(like.levels) > like.node_level + 1 else ()
+
+
+def _bandwidths(graph: LinkGraph, sizes: Sequence[int]) -> tuple[float, ...]:
+    """Returns what the wires carry into a unit of each level, units being neighbouring ranks."""
+    wires = wires_of(graph)
+    partitions: list[tuple[Unit, ...]] = [tuple((rank,) for rank in range(len(graph.ranks)))]
+    for size in sizes:
+        below = partitions[-1]
+        merged = [below[start : start + size] for start in range(0, len(below), size)]
+        partitions.append(tuple(tuple(rank for unit in part for rank in unit) for part in merged))
+    return tuple(level_bandwidth(wires, units, parents) for units, parents in pairwise(partitions))
