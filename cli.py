@@ -290,8 +290,9 @@ def profile(
     from hw_profiles.save import as_json as profile_json
     from hw_profiles.save import save
     from planner.report.machines import profile_page, saved_to
+    from planner.report.progress import measure_progress
 
-    screen = Screen(as_json)
+    screen, journal = Screen(as_json), None
     if topology or collectives or links:
         from hw_profiles.read.read_machine import read_machine
 
@@ -301,21 +302,14 @@ def profile(
         from hw_profiles.measure.profile_machine import profile_machine
 
         target = out or user_profile_path()
-        with screen.progress("measuring") as say:
-            measured = profile_machine(
-                nodes,
-                ranks_per_node,
-                quick,
-                say,
-                levels=levels,
-                journal=target.with_name(f".{target.name}.partial"),
-                fresh=fresh,
-            )
+        journal = target.with_name(f".{target.name}.partial")
+        with measure_progress() as say:
+            measured = profile_machine(nodes, ranks_per_node, quick, say, levels=levels, journal=journal, fresh=fresh)
         if measured is None:  # under a launcher, on every rank but the first
             return
         found = measured
     if target is not None:
-        save(found, target)
+        save(found, target, journal)
     if as_json:
         screen.document(profile_json(found))
     else:

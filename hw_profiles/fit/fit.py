@@ -1,59 +1,94 @@
-"""Fits a profile to a measurement: start-up and bandwidth of each level, and the part of it each operation reaches."""
+"""Makes a profile of a measurement: levels fitted to the curves, and where every number is from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from hw_profiles.fit.find_warnings import find_warnings
+from hw_profiles.fit.fit_each_level import fit_each_level
+from hw_profiles.fit.fit_levels import Fitted, fit_levels
 from hw_profiles.measure.measurement import Measurement
-from hw_profiles.schema import Curve, CurvePoint, Device, HardwareProfile, Host, Level, Operation, Precision
+from hw_profiles.schema import Algorithm, Curve, Device, HardwareProfile, Host, Level, Operation, Pair, Precision
 
-_MESSAGES_PER_HOP: dict[Operation, int] = {"all_reduce": 2}
-"""Twice the bytes and start-ups of a reduce-scatter, which all others have at most."""
-_WHOLE_MESSAGE: tuple[Operation, ...] = ("reduce", "broadcast")
-"""Operations that pass all bytes into each unit; the others leave out what a unit has."""
+ALGORITHMS: Mapping[str, Mapping[Operation, tuple[Algorithm, ...]]] = {
+    "cpu": {
+        "all_gather": ("ring",),
+        "reduce_scatter": ("ring_all_reduce",),
+        "all_reduce": ("ring",),
+        "reduce": ("ring_then_gather",),
+        "broadcast": ("tree",),
+        "all_to_all": ("direct",),
+    },
+    "cuda": {
+        "all_gather": ("ring",),
+        "reduce_scatter": ("ring",),
+        "all_reduce": ("ring", "tree"),
+        "reduce": ("ring",),
+        "broadcast": ("ring",),
+        "all_to_all": ("direct",),
+    },
+}
+"""How gloo (on CPUs) and NCCL (on accelerators) run each operation.
+
+Source: gloo 0.5, gloo/allgather.cc, allreduce.cc, reduce.cc, broadcast.cc, alltoall.cc, and torch 2.13,
+ProcessGroupGloo.cpp (reduce_scatter is an all-reduce); NCCL 2.27, src/graph/tuning.cc and src/enqueue.cc.
+"""
+_STARTUP_S = 1e-4
+"""Of a level that no group crosses and no other level tells of: a slow host's message between processes."""
 
 
 def fit(measurement: Measurement, vendor_peak: Mapping[Precision, float] | None = None) -> HardwareProfile:
-    """Returns the profile of the measured machine: two levels, `node` and `cluster`, with the raw points as curves.
+    """Returns the profile of the measured machine, with the raw points as curves.
 
-    A level's bandwidth is the best that an operation reached over it, and the others' efficiency their part of that. A
-    level whose links the measured ranks do not have takes the numbers of the other level, and the source says so.
+    A level whose links the measured ranks do not have takes the numbers of the nearest level that they have, and its
+    source says so.
 
     Args:
         measurement: what the ranks measured together.
         vendor_peak: dense peak FLOP/s by precision, for MFU; None takes the measured rates.
     """
-    inside, across = (1, measurement.ranks_per_node), (measurement.ranks_per_node, _world_size(measurement))
-    node = _level("node", inside, measurement)
-    cluster = _level("cluster", across, measurement)
-    logical = measurement.logical
+    structure, curves = measurement.structure, tuple(_rounded_curve(curve) for curve in measurement.curves)
+    algorithms = dict(ALGORITHMS[measurement.kind])
+    fitted = _fitted(_bare_levels(measurement), curves, algorithms)
+    name = "local-cpu" if measurement.logical else _slug(measurement)
     return HardwareProfile(
-        name="local-cpu" if logical else _slug(measurement),
-        description=f"{measurement.device_name}, measured as {measurement.num_nodes} x {measurement.ranks_per_node}",
+        name=name,
+        description=f"{_device_name(measurement)}, measured as {measurement.num_nodes} x {measurement.ranks_per_node}",
         device=_device(measurement, vendor_peak),
         host=Host(
             memory_bytes=measurement.host_memory_bytes,
             link_bytes_per_s=_rounded(measurement.link_bytes_per_s),
             num_cores=measurement.num_cores,
         ),
-        levels=(
-            node or _unmeasured("node", inside, cluster, measurement),
-            cluster or _unmeasured("cluster", across, node, measurement),
-        ),
-        node_level=0,
-        logical=logical,
-        curves=tuple(_rounded_curve(curve) for curve in measurement.curves),
-        sources=_sources(measurement, vendor_peak is not None, node is not None, cluster is not None),
+        levels=_with_derived(fitted, measurement),
+        node_level=structure.node_level,
+        logical=measurement.logical,
+        transport=measurement.transport,
+        algorithms=algorithms,
+        curves=curves,
+        pairs=tuple(_rounded_pair(pair) for pair in measurement.pairs),
+        links=measurement.links,
+        warnings=(*measurement.warnings, *find_warnings(measurement)),
+        sources=_sources(measurement, vendor_peak is not None, fitted),
     )
 
 
-def _world_size(measurement: Measurement) -> int:
-    return measurement.num_nodes * measurement.ranks_per_node
+def _fitted(
+    levels: Sequence[Level], curves: Sequence[Curve], algorithms: Mapping[Operation, tuple[Algorithm, ...]]
+) -> Fitted:
+    try:
+        return fit_levels(levels, curves, algorithms)
+    except NotImplementedError:
+        return fit_each_level(levels, curves)
+
+
+def _device_name(measurement: Measurement) -> str:
+    return " + ".join(sorted(set(measurement.devices)))
 
 
 def _slug(measurement: Measurement) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", measurement.device_name.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", _device_name(measurement).lower()).strip("-")
     return f"{name}-{measurement.num_nodes}x{measurement.ranks_per_node}"
 
 
@@ -63,84 +98,113 @@ def _device(measurement: Measurement, vendor_peak: Mapping[Precision, float] | N
     if vendor_peak is not None:
         peak = {precision: vendor_peak.get(precision, rate) for precision, rate in reached.items()}
     return Device(
-        name=measurement.device_name,
+        name=_device_name(measurement),
         kind=measurement.kind,
         memory_bytes=measurement.memory_bytes,
-        reserved_bytes=measurement.reserved_bytes,
+        reserved_bytes=min(measurement.reserved_bytes, measurement.memory_bytes - 1),
         peak_flop_per_s=peak,
         matmul_flop_per_s=reached,
+        attention_flop_per_s={key: _rounded(rate) for key, rate in measurement.attention_flop_per_s.items()},
         memory_bytes_per_s=_rounded(measurement.memory_bytes_per_s),
         operator_launch_s=_rounded(measurement.operator_launch_s),
         overlap=0.0 if measurement.kind == "cpu" else 1.0,
     )
 
 
-def _level(name: str, degrees: tuple[int, int], measurement: Measurement) -> Level | None:
-    """Fits one level to the curves of the groups that have one rank in each of its units; None without any."""
-    curves = [curve for curve in measurement.curves if (curve.degree_from, curve.degree_to) == degrees]
-    if not curves:
-        return None
-    units = degrees[1] // degrees[0]
-    reached = {curve.operation: _bytes_per_s(curve, units, degrees[0]) for curve in curves}
-    best = max(reached.values())
-    startup = min(_least_s(curve) / ((units - 1) * _MESSAGES_PER_HOP.get(curve.operation, 1)) for curve in curves)
-    return Level(
-        name=name,
-        size=units,
-        unit_bytes_per_s=_rounded(best),
-        alpha_s=_rounded(startup),
-        efficiency={operation: _rounded(rate / best) for operation, rate in reached.items()},
+def _bare_levels(measurement: Measurement) -> tuple[Level, ...]:
+    """Returns the levels with the numbers that stay where nothing was measured: no rank has anything to send."""
+    # A message between processes is copied in and out at least once each.
+    speed = _rounded(measurement.memory_bytes_per_s / 4)
+    structure = measurement.structure
+    return tuple(
+        Level(name=name, size=size, unit_bytes_per_s=speed, alpha_s=_STARTUP_S)
+        for name, size in zip(structure.names, structure.sizes, strict=True)
     )
 
 
-def _bytes_per_s(curve: Curve, units: int, groups: int) -> float:
-    """Returns the bytes per second that entered one unit, over all `groups` that share it, on the largest messages."""
-    large = curve.points[-1]
-    part = 1.0 if curve.operation in _WHOLE_MESSAGE else (units - 1) / units
-    entering = groups * part * _MESSAGES_PER_HOP.get(curve.operation, 1) * large.bytes
-    # Less the start-up, unless noise made some smaller message as slow as the large one.
-    small_s = _least_s(curve)
-    return entering / (large.seconds - small_s if large.seconds > small_s else large.seconds)
+def _with_derived(fitted: Fitted, measurement: Measurement) -> tuple[Level, ...]:
+    """Returns the levels, those that no curve tells of by the nearest that one does: as much for each rank."""
+    ranks = (1, *measurement.structure.edges)
+    levels = []
+    for index, (level, is_told) in enumerate(zip(fitted.levels, fitted.told, strict=True)):
+        nearest = _nearest_told(fitted.told, index)
+        if is_told or nearest is None:
+            levels.append(level)
+            continue
+        other = fitted.levels[nearest]
+        # Outer levels have the links of all ranks of a unit; inner ones at least those of the outer's.
+        per_unit = other.unit_bytes_per_s * max(ranks[index] / ranks[nearest], 1)
+        numbers = {"unit_bytes_per_s": per_unit, "alpha_s": other.alpha_s, "efficiency": other.efficiency}
+        levels.append(level.model_copy(update=numbers))
+    return tuple(_rounded_level(level) for level in levels)
 
 
-def _least_s(curve: Curve) -> float:
-    """Returns the seconds of its fastest point: the smallest message's, but for what disturbed that one."""
-    return min(point.seconds for point in curve.points)
+def _nearest_told(told: Sequence[bool], index: int) -> int | None:
+    """Returns the nearest level that curves tell of, the inner one of two as near."""
+    known = [other for other, is_told in enumerate(told) if is_told]
+    return min(known, key=lambda other: (abs(other - index), other), default=None)
 
 
-def _unmeasured(name: str, degrees: tuple[int, int], other: Level | None, measurement: Measurement) -> Level:
-    """Returns a level of one unit, whose links no measured group has."""
-    size = degrees[1] // degrees[0]
-    if other is not None:
-        per_rank = other.unit_bytes_per_s * degrees[0] if name == "cluster" else other.unit_bytes_per_s
-        return other.model_copy(update={"name": name, "size": size, "unit_bytes_per_s": per_rank})
-    # A message between processes is copied in and out at least once each.
-    return Level(name=name, size=size, unit_bytes_per_s=_rounded(measurement.memory_bytes_per_s / 4), alpha_s=1e-4)
-
-
-def _sources(measurement: Measurement, has_peak: bool, has_node: bool, has_cluster: bool) -> dict[str, str]:
-    how = f"measured {measurement.how}"
-    other = "no group of the measured ranks crosses it: derived from the other level"
-    alone = "a single rank was measured: derived, a fourth of the memory's copying speed, 0.1 ms per start-up"
-    fitted = f"{how}; least start-up and best bandwidth over the operations"
-    return {
+def _sources(measurement: Measurement, has_peak: bool, fitted: Fitted) -> dict[str, str]:
+    how = f"measured {measurement.how}, {measurement.transport}"
+    structure = measurement.structure
+    alone = (
+        "no group of the measured ranks crosses it: derived, a fourth of the memory's copying speed, 0.1 ms to start"
+    )
+    sources = {
         "device": f"{how}; all ranks at once, the slowest counts",
+        "device.attention_flop_per_s": f"{how}; causal, counted as if every token saw every other; the slowest rank",
         "device.memory_bytes": f"{how}; a CPU rank's share of the host's memory",
-        "device.reserved_bytes": f"{how}; resident before any tensor, or a device's context and communicators",
+        "device.reserved_bytes": f"{how}; what no tensor can have: the process itself, others on the host, the driver",
         "device.peak_flop_per_s": "vendor's datasheet, by a shipped profile of the same device"
         if has_peak
         else f"{how}; no vendor's peak is known, so the rate of large products: MFU is relative to it",
         "device.overlap": "derived: CPU ranks compute and communicate with the same cores, devices have copy engines",
         "host": how,
-        "levels.0": fitted if has_node else (other if has_cluster else alone),
-        "levels.1": fitted if has_cluster else (other if has_node else alone),
         "curves": f"{how}; medians, all groups of a kind at once",
     }
+    for index, is_told in enumerate(fitted.told):
+        nearest = _nearest_told(fitted.told, index)
+        numbers = (
+            f"{how}; fitted to the curves, which the fit gives back within {fitted.median_error:.1%} (median)"
+            if is_told
+            else alone
+            if nearest is None
+            else f"no group of the measured ranks crosses it: derived from the level {structure.names[nearest]}"
+        )
+        sources[f"levels.{index}"] = numbers
+        sources[f"levels.{index}.size"] = structure.decided
+    if measurement.pairs:
+        sources["pairs"] = f"{how}; one pair at a time, least of three large messages, median of small ones"
+    if measurement.links:
+        sources["links"] = measurement.links_source
+    return sources
+
+
+def _rounded_level(level: Level) -> Level:
+    numbers = {
+        "unit_bytes_per_s": _rounded(level.unit_bytes_per_s),
+        "alpha_s": _rounded(level.alpha_s),
+        "efficiency": {operation: _rounded(part) for operation, part in level.efficiency.items()},
+    }
+    return level.model_copy(update=numbers)
 
 
 def _rounded_curve(curve: Curve) -> Curve:
-    points = tuple(CurvePoint(bytes=point.bytes, seconds=_rounded(point.seconds)) for point in curve.points)
+    points = tuple(
+        point.model_copy(
+            update={
+                "seconds": _rounded(point.seconds),
+                "spread": None if point.spread is None else _rounded(point.spread),
+            }
+        )
+        for point in curve.points
+    )
     return curve.model_copy(update={"points": points})
+
+
+def _rounded_pair(pair: Pair) -> Pair:
+    return pair.model_copy(update={"bytes_per_s": _rounded(pair.bytes_per_s), "latency_s": _rounded(pair.latency_s)})
 
 
 def _rounded(value: float) -> float:

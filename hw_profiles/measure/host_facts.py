@@ -10,22 +10,58 @@ import socket
 import struct
 from pathlib import Path
 
-_MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where control groups of version 2 and 1 say how much a container may use."""
 _GET_ADDRESS = 0x8915
 """SIOCGIFADDR of linux/sockios.h: the IPv4 address of an interface."""
 
 
 def limit_bytes() -> int:
     """Returns the bytes of memory that processes here can use: the host's, or less where a container may use less."""
-    found = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    limits = [int(found.group(1)) * 1024] if found else []
-    for place in _MEMORY_LIMITS:
-        path = Path(place)
-        text = path.read_text().strip() if path.is_file() else "max"
-        if text.isdigit():
-            limits.append(int(text))
-    return min(limits)
+    return min([_meminfo("MemTotal"), *(limit for limit, _ in _control_groups())])
+
+
+def available_bytes() -> int:
+    """Returns the bytes of memory that processes here could have now, without what others hold."""
+    return min([_meminfo("MemAvailable"), *(max(limit - used, 0) for limit, used in _control_groups())])
+
+
+def _meminfo(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def _control_groups() -> list[tuple[int, int]]:
+    """Returns the limit and the used bytes of this process's control groups that have a limit, inner first.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (memory.max, memory.current; of the latter, inactive_file is
+    given back when it is asked for), and cgroup-v1/memory.rst.
+    """
+    found = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, inside = line.split(":", 2)
+        if number == "0":
+            root, names = Path("/sys/fs/cgroup"), ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root, names = Path("/sys/fs/cgroup/memory"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        own = root / inside.strip("/")
+        for folder in (own, *own.parents):
+            limit, used = (_number(folder / name) for name in names)
+            if limit is not None and used is not None:
+                found.append((limit, max(used - _given_back(folder / "memory.stat"), 0)))
+            if folder == root:
+                break
+    return found
+
+
+def _given_back(statistics: Path) -> int:
+    found = re.search(r"^(?:total_)?inactive_file (\d+)", statistics.read_text(), re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def _number(path: Path) -> int | None:
+    text = path.read_text().strip() if path.is_file() else ""
+    return int(text) if text.isdigit() else None
 
 
 def resident_bytes() -> int:
@@ -34,9 +70,21 @@ def resident_bytes() -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def num_cores() -> int:
+def own_cores() -> tuple[int, ...]:
     """Returns the cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def boot_id() -> str:
+    """Returns what tells this kernel's run from all others."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def network_namespace() -> str:
+    """Returns the network namespace of this process: containers of one kernel reach each other by network only."""
+    path = Path("/proc/self/ns/net")
+    return f"network namespace {path.stat().st_ino}" if path.exists() else ""
 
 
 def cpu_name() -> str:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
-import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping
+import socket
 from pathlib import Path
-from typing import IO
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.fit.fit import fit
 from hw_profiles.load import load, shipped_names
-from hw_profiles.measure.measurement import Measurement
+from hw_profiles.measure.asked import PATIENCE_S, Asked
+from hw_profiles.measure.launched import launched
+from hw_profiles.measure.run_ranks import Progress, run_ranks
+from hw_profiles.save import check_writable
 from hw_profiles.schema import HardwareProfile, Precision
-
-Progress = Callable[[str], None]
-"""Called with a few words on what is measured next."""
-
-_LAST_LINES = 12
 
 
 def profile_machine(
@@ -32,125 +26,114 @@ def profile_machine(
     levels: tuple[int, ...] | None = None,
     journal: Path | None = None,
     fresh: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> HardwareProfile | None:
     """Returns the measured profile; under a launcher, None on every rank but the first.
 
-    Under torchrun or srun the launched ranks measure together, and by default nodes are the launcher's. Otherwise
-    num_nodes x ranks_per_node ranks are started on this machine (default: one node with a rank per accelerator, or one
-    rank without any): logical nodes, for planning and trying out on one host.
+    Under torchrun or srun the launched ranks measure together, and nodes are the hosts. Otherwise num_nodes x
+    ranks_per_node ranks, or as many as `levels` has, are started on this machine (default: one node with a rank per
+    accelerator, or one rank without any): logical nodes, for planning and trying out on one host.
 
     Args:
         num_nodes: nodes of the profile.
         ranks_per_node: ranks of each.
         quick: fewer sizes and repetitions.
-        progress: called with what is measured next, on the first rank.
+        progress: called with what is measured next and which part of all is done, on the first rank; a part of None
+            marks a note to be kept.
+        levels: sizes of the levels, inner first, in place of those found.
+        journal: a file that keeps each piece once it is measured; an interrupted measurement goes on from it. It stays
+            until `hw_profiles.save.save` has written the profile.
+        fresh: measures all anew.
+        patience_s: how long a message may take; a rank that hangs is named within that and some ten seconds more.
 
     Raises:
-        ProfileError: the ranks could not be started, failed, or are not as many as asked for.
+        ProfileError: the ranks are not as many as asked for, or a file cannot be written.
+        RanksFailed: ranks could not be started, failed, or hang.
+        SystemExit: ranks failed, and another rank's process tells the user.
     """
-    say = progress or _silent
-    launched = _launched(os.environ)
-    if launched is not None:
-        os.environ.update(launched)
-        measurement = _as_one_rank(num_nodes, ranks_per_node, quick, say)
+    own = launched(os.environ)
+    asked = Asked(
+        num_nodes=num_nodes,
+        ranks_per_node=ranks_per_node,
+        levels=levels,
+        quick=quick,
+        journal=None if journal is None else str(journal),
+        fresh=fresh,
+        patience_s=patience_s,
+    )
+    if own is None:
+        if journal is not None:
+            check_writable(journal)
+        places, asked = _places_here(asked)
     else:
-        measurement = _with_own_ranks(num_nodes or 1, ranks_per_node or _default_ranks(), quick, say)
-    if launched is not None and launched["RANK"] != "0":
+        _refuse_broken_nodes(int(own["WORLD_SIZE"]), ranks_per_node, is_first=own["RANK"] == "0")
+        places = [own]
+    measurement = run_ranks(places, asked, progress or _silent, is_alone=own is None)
+    if measurement is None:
         return None
-    return fit(measurement, _vendor_peak(measurement.device_name))
+    return fit(measurement, _vendor_peak(measurement.devices[0]) if measurement.kind == "cuda" else None)
 
 
-def _silent(_: str) -> None:
+def _silent(_text: str, _part: float | None) -> None:
     pass
 
 
+def _places_here(asked: Asked) -> tuple[list[dict[str, str]], Asked]:
+    """Returns the variables of each rank to start here, and what is asked with its nodes and ranks told."""
+    world_size = _num_ranks(asked)
+    ranks_per_node = asked.ranks_per_node or world_size // (asked.num_nodes or 1)
+    with socket.socket() as endpoint:
+        endpoint.bind(("127.0.0.1", 0))
+        port = endpoint.getsockname()[1]
+    places = [
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        for rank in range(world_size)
+    ]
+    told = {"num_nodes": world_size // ranks_per_node, "ranks_per_node": ranks_per_node}
+    return places, asked.model_copy(update=told)
+
+
+def _num_ranks(asked: Asked) -> int:
+    if asked.levels is None:
+        return (asked.num_nodes or 1) * (asked.ranks_per_node or _default_ranks())
+    world_size = math.prod(asked.levels)
+    num_nodes, ranks_per_node = asked.num_nodes, asked.ranks_per_node
+    if (num_nodes and world_size % num_nodes) or (ranks_per_node and world_size % ranks_per_node):
+        raise ProfileError(
+            f"levels of {','.join(str(size) for size in asked.levels)} are {world_size} ranks and no whole nodes "
+            f"({num_nodes or 'any number of'} nodes of {ranks_per_node or 'any number of'} ranks)",
+            key="levels",
+            value=asked.levels,
+            expected="levels that fit --nodes and --ranks-per-node",
+        )
+    return world_size
+
+
 def _default_ranks() -> int:
-    from hw_profiles.measure.measure_rank import num_accelerators
+    from hw_profiles.measure.ranks import num_accelerators
 
     return max(num_accelerators(), 1)
 
 
-def _launched(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns torch's variables for this rank if a launcher started it, else None."""
-    if "RANK" in environment and "WORLD_SIZE" in environment:
-        return {name: environment[name] for name in ("RANK", "WORLD_SIZE")}
-    if int(environment.get("SLURM_NTASKS", "1")) < 2 or "SLURM_PROCID" not in environment:
-        return None
-    address = environment.get("MASTER_ADDR") or environment.get("SLURM_LAUNCH_NODE_IPADDR")
-    if not address:
-        raise ProfileError(
-            "srun started this rank, but no address of rank 0 is known: set MASTER_ADDR to the first host of the job",
-            key="MASTER_ADDR",
-            expected="a host name or address",
-        )
-    num_tasks = int(environment["SLURM_NTASKS"])
-    return {
-        "RANK": environment["SLURM_PROCID"],
-        "WORLD_SIZE": environment["SLURM_NTASKS"],
-        "LOCAL_RANK": environment["SLURM_LOCALID"],
-        "LOCAL_WORLD_SIZE": str(num_tasks // int(environment.get("SLURM_NNODES", "1"))),
-        "MASTER_ADDR": address,
-        # Jobs on one host need ports of their own.
-        "MASTER_PORT": environment.get("MASTER_PORT", str(20000 + int(environment.get("SLURM_JOB_ID", "0")) % 10000)),
-    }
-
-
-def _as_one_rank(num_nodes: int | None, ranks_per_node: int | None, quick: bool, say: Progress) -> Measurement:
-    """Measures as one of the launched ranks, in this process."""
-    from hw_profiles.measure.measure_rank import measure_rank
-
-    world_size = int(os.environ["WORLD_SIZE"])
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size))) if ranks_per_node is None else ranks_per_node
-    if world_size % ranks:
-        raise ProfileError(
-            f"{world_size} launched ranks are not whole nodes of {ranks}: every node needs equally many ranks",
-            key="ranks_per_node",
-            value=ranks,
-            expected=f"a divisor of {world_size}",
-        )
-    return measure_rank(num_nodes or world_size // ranks, ranks, quick, say)
-
-
-def _with_own_ranks(num_nodes: int, ranks_per_node: int, quick: bool, say: Progress) -> Measurement:
-    """Starts the ranks on this machine, waits for them, and reads what they found."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, log = Path(folder, "measurement.json"), Path(folder, "errors.log")
-        command = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(num_nodes * ranks_per_node), "-m", "hw_profiles.measure.measure_rank"),
-            *("--nodes", str(num_nodes), "--ranks-per-node", str(ranks_per_node), "--out", str(out)),
-            *(("--quick",) if quick else ()),
-        ]
-        # One thread per rank, as in training with a rank per core or more.
-        environment = {"OMP_NUM_THREADS": "1", **os.environ}
-        with log.open("w") as errors:
-            code = _followed(command, environment, errors, say)
-        if code or not out.is_file():
-            raise ProfileError(_failure(code, log.read_text(errors="replace")))
-        return Measurement.model_validate_json(out.read_text())
-
-
-def _followed(command: list[str], environment: dict[str, str], errors: IO[str], say: Progress) -> int:
-    """Runs the command, passes its output on line by line, and returns its exit code."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True)
-    try:
-        for line in process.stdout or ():
-            say(line.rstrip())
-        return int(process.wait())
-    finally:
-        # Only when interrupted is it still running; it then ends its ranks itself.
-        process.terminate()
-        process.wait()
-
-
-def _failure(code: int, log: str) -> str:
-    """Returns the ranks' own error where one is a ProfileError, else the last lines before the launcher's summary."""
-    told = re.search(r"hw_profiles\.errors\.ProfileError: (.+)", log)
-    if told:
-        return told.group(1)
-    ranks_log = re.split(r"^[WE]\d+ .*torch/distributed/elastic", log, maxsplit=1, flags=re.MULTILINE)[0]
-    lines = [line for line in (ranks_log if ranks_log.strip() else log).splitlines() if line.strip()]
-    return f"measuring failed with exit code {code}; its last lines:\n  " + "\n  ".join(lines[-_LAST_LINES:])
+def _refuse_broken_nodes(world_size: int, ranks_per_node: int | None, *, is_first: bool) -> None:
+    """Raises where no number of nodes fits, before any rank waits for others; one of them tells the user."""
+    if ranks_per_node is None or world_size % ranks_per_node == 0:
+        return
+    if not is_first:
+        raise SystemExit(2)
+    raise ProfileError(
+        f"{world_size} launched ranks are not whole nodes of {ranks_per_node}: every node needs equally many ranks",
+        key="ranks_per_node",
+        value=ranks_per_node,
+        expected=f"a divisor of {world_size}",
+    )
 
 
 def _vendor_peak(device_name: str) -> dict[Precision, float] | None:

@@ -2,135 +2,122 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 import torch
 import torch.distributed as dist
 
-from hw_profiles.schema import Curve, CurvePoint, Operation
+from hw_profiles.measure.follow_curve import Effort, follow_curve, spread
+from hw_profiles.measure.ranks import Ranks
+from hw_profiles.schema import CurvePoint, Operation
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _ELEMENT_BYTES = 4
 """fp32: gloo has no faster path for smaller types, and NCCL moves bytes alike."""
-_WARM_UPS = 2
-"""Untimed calls of each size: the first of a group connects its ranks."""
+_LEAST_BYTES = 1 << 10
+_BACK_TO_BACK = 5
+"""Calls of one timing on a device, after one untimed that brings the ranks together there: the host's launches and the
+ranks' unequal starts then stay out. Source: nccl-tests, src/common.cu, which times 20 in a row."""
+_BUFFERS = 6
+"""Times a message's bytes that its collective may hold: what is sent and received, the shard, and gloo's copies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How long to measure."""
-
-    sizes_bytes: tuple[int, ...]
-    seconds_per_point: float
-    least_repetitions: int
-    most_repetitions: int
-
-
-QUICK = Effort((1 << 10, 1 << 15, 1 << 19, 1 << 22), 0.15, 3, 25)
-FULL = Effort(tuple(1 << power for power in range(10, 25, 2)), 0.5, 5, 101)
+def own_group(ranks: Ranks, degree_from: int, degree_to: int) -> dist.ProcessGroup:
+    """Makes the groups between two degrees and returns this rank's."""
+    first = ranks.rank // degree_to * degree_to + ranks.rank % degree_from
+    members = list(range(first, first - first % degree_to + degree_to, degree_from))
+    backend = "nccl" if ranks.device.type == "cuda" else "gloo"
+    # Only its members make a group: else a thousand ranks would wait for each other at each of hundreds of groups.
+    group = dist.new_group(members, backend=backend, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
 
 
-def time_collectives(
-    kinds: Sequence[tuple[int, int]], effort: Effort, device: torch.device, progress: Callable[[str], None]
-) -> tuple[Curve, ...]:
-    """Returns the curves of all operations for each kind of group (degree_from, degree_to), the same on every rank."""
-    curves = []
-    for degree_from, degree_to in kinds:
-        group = _own_group(degree_from, degree_to)
-        for operation in OPERATIONS:
-            progress(f"{operation} between {degree_from} and {degree_to}")
-            points = _time_points(operation, group, effort, device)
-            curves.append(Curve(operation=operation, degree_from=degree_from, degree_to=degree_to, points=points))
-        dist.barrier()
-        dist.destroy_process_group(group)
-    return tuple(curves)
+def limit_bytes(free_bytes: int) -> int:
+    """Returns the largest message that fits into a rank's free memory."""
+    return free_bytes // _BUFFERS
 
 
-def _own_group(degree_from: int, degree_to: int) -> dist.ProcessGroup:
-    """Makes all groups between two degrees and returns this rank's."""
-    own: dist.ProcessGroup | None = None
-    for block in range(0, dist.get_world_size(), degree_to):
-        for first in range(block, block + degree_from):
-            group = dist.new_group(list(range(first, block + degree_to, degree_from)))
-            if dist.get_rank() in range(first, block + degree_to, degree_from):
-                own = group
-    assert own is not None  # the groups of a kind cover all ranks
-    return own
+def time_collective(
+    operation: Operation, group: dist.ProcessGroup, ranks: Ranks, effort: Effort, largest_bytes: int
+) -> list[CurvePoint]:
+    """Returns the operation's curve over the groups of one kind, the same on every rank."""
+    timing = _Timing(operation, group, ranks)
+    first_bytes = max(_LEAST_BYTES, 1 << (group.size() * _ELEMENT_BYTES - 1).bit_length())
+    samples = follow_curve(timing.timed, first_bytes, max(largest_bytes, first_bytes), effort)
+    return [
+        CurvePoint(
+            bytes=timing.num_elements(size_bytes) * _ELEMENT_BYTES,
+            seconds=statistics.median(seconds),
+            repetitions=len(seconds),
+            spread=spread(seconds),
+        )
+        for size_bytes, seconds in samples.items()
+    ]
 
 
-def _time_points(
-    operation: Operation, group: dist.ProcessGroup, effort: Effort, device: torch.device
-) -> tuple[CurvePoint, ...]:
-    """Times every size, in turns: what disturbs the machine for a while then slows all sizes alike, and not one."""
-    ranks = group.size()
-    numbers = sorted({max(size_bytes // _ELEMENT_BYTES // ranks, 1) * ranks for size_bytes in effort.sizes_bytes})
-    calls = [_call(operation, group, num_elements, device) for num_elements in numbers]
-    for call in calls * _WARM_UPS:
+class _Timing:
+    """The buffers of one operation, which grow with its messages."""
+
+    def __init__(self, operation: Operation, group: dist.ProcessGroup, ranks: Ranks) -> None:
+        self._operation, self._group, self._ranks = operation, group, ranks
+        self._full = self._other = torch.empty(0, device=ranks.device)
+        self._warm: set[int] = set()
+
+    def num_elements(self, size_bytes: int) -> int:
+        """Returns the elements of a message of about `size_bytes` that all ranks of the group share equally."""
+        return size_bytes // _ELEMENT_BYTES // self._group.size() * self._group.size()
+
+    def timed(self, sizes: Sequence[int]) -> tuple[list[float], float]:
+        """Times one message of each size; seconds of the slowest rank, and of all together."""
+        begun = time.perf_counter()
+        seconds = []
+        for size_bytes in sizes:
+            call = self._call(self.num_elements(size_bytes))
+            if size_bytes not in self._warm:
+                # The first of a group connects its ranks.
+                for _ in range(1 if self._warm else 2):
+                    call()
+                self._warm.add(size_bytes)
+            self._ranks.finish()
+            self._ranks.together()
+            seconds.append(self._seconds(call))
+        *own, all_s = self._ranks.slowest([*seconds, time.perf_counter() - begun])
+        return own, all_s
+
+    def _seconds(self, call: Callable[[], object]) -> float:
+        if self._ranks.device.type == "cpu":
+            begun = time.perf_counter()
+            call()
+            return time.perf_counter() - begun
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         call()
-    seconds = _in_turns(calls, [effort.least_repetitions] * len(calls), device)
-    wanted = [min(int(effort.seconds_per_point / _median(each)), effort.most_repetitions) for each in seconds]
-    more = _in_turns(calls, [count - effort.least_repetitions for count in wanted], device)
-    return tuple(
-        CurvePoint(bytes=num_elements * _ELEMENT_BYTES, seconds=_median(first + others))
-        for num_elements, first, others in zip(numbers, seconds, more, strict=True)
-    )
+        start.record()
+        for _ in range(_BACK_TO_BACK):
+            call()
+        end.record()
+        self._ranks.finish()
+        return float(start.elapsed_time(end)) / 1e3 / _BACK_TO_BACK
 
-
-def _in_turns(
-    calls: Sequence[Callable[[], object]], repetitions: Sequence[int], device: torch.device
-) -> list[list[float]]:
-    """Returns, for each call, the seconds of each of its repetitions on the slowest rank."""
-    seconds: list[list[float]] = [[] for _ in calls]
-    for turn in range(max(repetitions)):
-        for call, count, own in zip(calls, repetitions, seconds, strict=True):
-            if turn < count:
-                own.append(_seconds(call, device))
-    return [_slowest(own, device) if own else [] for own in seconds]
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-def _call(
-    operation: Operation, group: dist.ProcessGroup, num_elements: int, device: torch.device
-) -> Callable[[], object]:
-    """Returns a call that runs the operation once on buffers of its own."""
-    full = torch.zeros(num_elements, device=device)
-    other = torch.zeros(num_elements, device=device)
-    shard = torch.zeros(num_elements // group.size(), device=device)
-    root = dist.get_global_rank(group, 0)
-    calls: dict[Operation, Callable[[], object]] = {
-        "all_gather": lambda: dist.all_gather_into_tensor(full, shard, group=group),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(shard, full, group=group),
-        "all_reduce": lambda: dist.all_reduce(full, group=group),
-        "reduce": lambda: dist.reduce(full, root, group=group),
-        "broadcast": lambda: dist.broadcast(full, root, group=group),
-        "all_to_all": lambda: dist.all_to_all_single(other, full, group=group),
-    }
-    return calls[operation]
-
-
-def _seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Times one call that all ranks of the world start together."""
-    dist.barrier()
-    _finish(device)
-    start = time.perf_counter()
-    call()
-    _finish(device)
-    return time.perf_counter() - start
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _slowest(seconds: Sequence[float], device: torch.device) -> list[float]:
-    """Returns, for each repetition, the seconds of its slowest rank."""
-    values = torch.tensor(seconds, dtype=torch.float64, device=device)
-    dist.all_reduce(values, op=dist.ReduceOp.MAX)
-    return [float(value) for value in values.tolist()]
+    def _call(self, num_elements: int) -> Callable[[], object]:
+        """Returns a call that runs the operation once."""
+        if self._full.numel() < num_elements:
+            # Written to: pages that never were are all one page of zeros, which reads faster than any memory.
+            self._full = torch.empty(num_elements, device=self._ranks.device).fill_(0.0)
+            self._other = torch.empty(num_elements, device=self._ranks.device).fill_(0.0)
+        group = self._group
+        full, other = self._full[:num_elements], self._other[:num_elements]
+        shard = other[: num_elements // group.size()]
+        root = dist.get_global_rank(group, 0)
+        calls: dict[Operation, Callable[[], object]] = {
+            "all_gather": lambda: dist.all_gather_into_tensor(full, shard, group=group),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(shard, full, group=group),
+            "all_reduce": lambda: dist.all_reduce(full, group=group),
+            "reduce": lambda: dist.reduce(full, root, group=group),
+            "broadcast": lambda: dist.broadcast(full, root, group=group),
+            "all_to_all": lambda: dist.all_to_all_single(other, full, group=group),
+        }
+        return calls[self._operation]

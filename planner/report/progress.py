@@ -1,4 +1,4 @@
-"""The progress of a run on standard error: a bar with loss and step time, or a line per step where no terminal is."""
+"""The progress of a run or a measurement on standard error: a bar, or a line per step where no terminal is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from planner.report.figures import seconds_text
 
 OnStep = Callable[[int, float, float], None]
 """Called after each step with its number from 1, its loss, and its seconds."""
+OnPart = Callable[[str, float | None], None]
+"""Called with what is measured next and which part of all is done, 0 to 1; a part of None marks a note to be kept."""
 
 
 @contextmanager
@@ -34,6 +36,43 @@ def run_progress(num_steps: int) -> Iterator[OnStep]:
             progress.update(task, completed=step, description="training", figures=_figures(loss, seconds))
 
         yield on_step
+
+
+@contextmanager
+def measure_progress() -> Iterator[OnPart]:
+    """Yields what is to be called with what is measured next.
+
+    Nothing appears before it is called: of several ranks only one has anything to say.
+    """
+    console = Console(stderr=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        yield lambda text, part: console.print(_line(text, part), soft_wrap=True)
+        return
+    columns = (
+        TextColumn("measuring"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    progress = Progress(*columns, console=console, transient=True)
+    task = progress.add_task("", total=1.0)
+
+    def on_part(text: str, part: float | None) -> None:
+        if part is None:
+            console.print(text, soft_wrap=True)
+            return
+        progress.update(task, completed=part, description=text)
+        progress.start()
+
+    try:
+        yield on_part
+    finally:
+        progress.stop()
+
+
+def _line(text: str, part: float | None) -> str:
+    return text if part is None else f"measuring: {text}, {part:.0%} done"
 
 
 def _figures(loss: float, seconds: float) -> str:

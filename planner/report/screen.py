@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -54,27 +54,6 @@ class Screen:
         """Returns a spinner with `text` on standard error; nothing where that is not a terminal."""
         console = _console(stderr=True)
         return console.status(text) if console.is_terminal else nullcontext()
-
-    @contextmanager
-    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
-        """Yields a function that says what is being done: a spinner on a terminal, else a line each.
-
-        Nothing appears before it is called: of several ranks only one has anything to say.
-        """
-        console = _console(stderr=True)
-        if not console.is_terminal:
-            yield lambda step: self.note(f"{text}: {step}")
-            return
-        status = console.status(text)
-
-        def say(step: str) -> None:
-            status.update(f"{text}: {step}")
-            status.start()
-
-        try:
-            yield say
-        finally:
-            status.stop()
 
 
 def json_text(value: Any) -> str:
