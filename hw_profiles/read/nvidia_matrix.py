@@ -48,7 +48,7 @@ def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
         ProfileError: no matrix, a damaged one, or several that differ.
     """
     rows = _rows(lines)
-    if not any(row.name.startswith("GPU") for row in rows):
+    if _is_of_peers(lines) or not any(row.name.startswith("GPU") for row in rows):
         raise ProfileError(_no_matrix(lines, name))
     rows, notes = _once(rows, name)
     header, has_numa = _header(lines)
@@ -179,10 +179,15 @@ def _place(row: _Row, has_numa: bool) -> str:
     return f"cores {cores}" if re.match(r"\d", cores) else ""
 
 
+def _is_of_peers(lines: Sequence[Line]) -> bool:
+    """Tells whether cells say if peers reach each other, as those of `nvidia-smi topo -p2p` do."""
+    return any(re.match(r"\s*GPU\d+\s(?:.*\s)?(?:OK|C?NS|GNS|TNS)\b", line.text) for line in lines)
+
+
 def _no_matrix(lines: Sequence[Line], name: str) -> str:
     """Says what the file is in place of a matrix, as far as that can be told."""
     text = "\n".join(line.text for line in lines)
-    if re.search(r"^\s*GPU\d+\s+(?:\S+\s+)*(?:OK|NS|CNS|GNS|TNS)\b", text, re.MULTILINE):
+    if _is_of_peers(lines):
         return f"{name} is the table of `nvidia-smi topo -p2p`, which names no links; {_AGAIN}"
     if "NVIDIA-SMI" in text and "Driver Version" in text:
         return f"{name} is the overview of `nvidia-smi`, without topology; {_AGAIN}"
