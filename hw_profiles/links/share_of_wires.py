@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hw_profiles.links.link_graph import LinkGraph
+from hw_profiles.links.node_graph import node_graph
 from hw_profiles.links.wire_bound import wire_bound_s
 from hw_profiles.schema import Curve, HardwareProfile
 
@@ -19,12 +19,7 @@ def share_of_wires(profile: HardwareProfile, curve: Curve) -> float | None:
     if not profile.links or profile.ranks_per_node % curve.degree_to:
         return None
     last = curve.points[-1]
-    graph = wires_of_a_node(profile)
-    return wire_bound_s(graph, curve.operation, curve.degree_from, curve.degree_to, last.bytes) / last.seconds
-
-
-def wires_of_a_node(profile: HardwareProfile) -> LinkGraph:
-    """Returns the profile's links as a graph of the ranks of one node."""
-    ranks = tuple(str(rank) for rank in range(profile.ranks_per_node))
-    ends = dict.fromkeys(vertex for link in profile.links for vertex in (link.source, link.target))
-    return LinkGraph(ranks, tuple(vertex for vertex in ends if vertex not in ranks), profile.links)
+    return (
+        wire_bound_s(node_graph(profile), curve.operation, curve.degree_from, curve.degree_to, last.bytes)
+        / last.seconds
+    )

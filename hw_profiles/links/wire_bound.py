@@ -16,7 +16,7 @@ start-ups cost nothing; c(e) is the bandwidth of link e and T the seconds. Least
   other one, both ways, each <= y_g(e). Only ranks sum: an element of the message arrives at ranks n - 1 times or more
   until one of them has its sum, since its n parts must meet, and once more at each of the other members, so
       sum over links e into a rank, y_g(e) >= 2 (n - 1) B
-  A switch that sums (NVLink SHARP) needs less and can undercut this bound, at most by half.
+  A switch that sums (NVLink SHARP) needs less and can undercut this bound (to n / 2 (n - 1) of it in a star).
 
 No run undercuts it otherwise; that one is as fast is not said.
 
