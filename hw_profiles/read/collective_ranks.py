@@ -14,6 +14,7 @@ _RANK = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([0-9a-fA-Fx:.]+)\]\s*(.*?)\s*$"
 )
 """Source: nccl-tests src/util.cu (writeDeviceReport); versions before 2022 print no group."""
+_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
 _MPI = (
     "nccl-tests was built without MPI, or the launcher does not speak its MPI. Build it with `make MPI=1 "
     "MPI_HOME=...`, start it with that MPI's mpirun or `srun --mpi=pmix`, and see one list of ranks"
@@ -54,15 +55,15 @@ def read_placement(lines: Sequence[Line], name: str) -> Placement:
             "the whole output, from `# nThread` on",
             key="ranks",
         )
-    _check_together(found, name)
+    _check_together(found, lines, name)
     ranks, notes = _filled(found, name)
     hosts, more = _hosts(ranks)
     counts = Counter(hosts)
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{host}: {count}" for host, count in counts.items())
         raise ProfileError(
-            f"{name}: hosts with different numbers of ranks ({each}); a machine's nodes are alike: run it again with "
-            "as many ranks on each",
+            f"{name}: hosts with different numbers of ranks ({each}); a machine's nodes are alike: run it with "
+            "as many ranks on each, or give the whole output if lines are missing",
             key="ranks_per_node",
         )
     per_node = next(iter(counts.values()))
@@ -89,7 +90,7 @@ def _rank(match: re.Match[str]) -> _Rank:
     return _Rank(int(rank), int(group or 0), host, f"{device} [{bus}]", device_name)
 
 
-def _check_together(found: Sequence[_Rank], name: str) -> None:
+def _check_together(found: Sequence[_Rank], lines: Sequence[Line], name: str) -> None:
     """Refuses a run whose processes did not know of each other."""
     times = Counter(each.rank for each in found)
     alone = max(times.values())
@@ -102,6 +103,13 @@ def _check_together(found: Sequence[_Rank], name: str) -> None:
             value=alone,
         )
     if len(found) == 1:
+        average = next((match for line in lines if (match := _AVERAGE.search(line.text))), None)
+        if average is not None and float(average.group(1)) > 0:
+            raise ProfileError(
+                f"{name}: one line of a rank is there, but the average bus bandwidth is {average.group(1)}, which takes "
+                "more ranks: lines are missing; give the whole output",
+                key="ranks",
+            )
         raise ProfileError(
             f"{name}: a single rank ran alone, so that nothing was exchanged (Avg bus bandwidth 0). Start it with "
             f"`-g 8` for 8 GPUs of one node, or one process per GPU; if many were started: {_MPI}",
