@@ -187,3 +187,33 @@ def test_the_sizes_of_levels_do_not_depend_on_the_numbering(graph: LinkGraph, ch
     found = find_levels(graph)
     assert other.sizes == found.sizes
     assert other.bytes_per_s == pytest.approx(found.bytes_per_s, rel=1e-6)
+
+
+@st.composite
+def built(draw: st.DrawFn) -> tuple[LinkGraph, tuple[int, ...], tuple[float, ...]]:
+    """A tree of switches with narrower and narrower links per rank, the ranks numbered at random."""
+    sizes = tuple(draw(st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3)))
+    share = float(draw(st.integers(50, 400)))
+    num_ranks, speeds, ends = math.prod(sizes), [], []
+    units = [str(number) for number in draw(st.permutations(range(num_ranks)))]
+    for level, size in enumerate(sizes):
+        speeds.append(share * num_ranks / len(units))
+        switches = [f"s{level}-{number}" for number in range(len(units) // size)]
+        ends += [(unit, switches[number // size], speeds[-1]) for number, unit in enumerate(units)]
+        units, share = switches, share / draw(st.sampled_from([1.3, 2, 8]))
+    links = [Link(source=a, target=b, bytes_per_s=s) for x, y, s in ends for a, b in ((x, y), (y, x))]
+    names = tuple(dict.fromkeys(switch for _, switch, _ in ends))
+    return LinkGraph(tuple(map(str, range(num_ranks))), names, tuple(links)), sizes, tuple(speeds)
+
+
+@given(built())
+def test_levels_that_were_built_are_found_whatever_the_numbering(
+    machine: tuple[LinkGraph, tuple[int, ...], tuple[float, ...]],
+) -> None:
+    graph, sizes, speeds = machine
+    found = find_levels(graph)
+    assert found.sizes == sizes
+    assert found.bytes_per_s == pytest.approx(speeds, rel=1e-6)
+    above = {link.source: link.target for link in graph.links if len(link.target) > 2 and link.source < link.target}
+    for first in range(0, len(graph.ranks), sizes[0]):
+        assert len({above[str(rank)] for rank in found.order[first : first + sizes[0]]}) == 1
