@@ -106,8 +106,8 @@ def _check_together(found: Sequence[_Rank], lines: Sequence[Line], name: str) ->
         average = next((match for line in lines if (match := _AVERAGE.search(line.text))), None)
         if average is not None and float(average.group(1)) > 0:
             raise ProfileError(
-                f"{name}: one line of a rank is there, but the average bus bandwidth is {average.group(1)}, which takes "
-                "more ranks: lines are missing; give the whole output",
+                f"{name}: one line of a rank is there, but the average bus bandwidth is {average.group(1)}, which "
+                "takes more ranks: lines are missing; give the whole output",
                 key="ranks",
             )
         raise ProfileError(

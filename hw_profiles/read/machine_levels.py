@@ -40,9 +40,12 @@ class Joints:
 
 @dataclass(frozen=True, slots=True)
 class ReadLevels:
-    """Levels inner first."""
+    """Levels inner first, and what holds for all of them."""
 
     levels: tuple[Level, ...]
+    calls_s: dict[Operation, float]
+    startups_hidden: float
+    """As in `HardwareProfile`."""
     sources: dict[str, str]
     warnings: tuple[str, ...]
 
@@ -54,7 +57,7 @@ class _Start:
     level: Level
     sources: dict[str, str]
     is_guess: bool = False
-    """Its bandwidth only stands until a curve tells it."""
+    """Its bandwidth is only what some rank was seen to take in."""
 
 
 def read_levels(
@@ -79,28 +82,77 @@ def read_levels(
         ProfileError: nothing tells a level's bandwidth.
     """
     starts = [_start(index, shape, wire_source, joints, curves, like) for index in range(len(shape.sizes))]
-    levels = tuple(start.level for start in starts)
-    told = (False,) * len(levels)
-    how = ""
-    if curves:
-        fitted = fit_levels(levels, curves, NCCL_ALGORITHMS)
-        levels, told = fitted.levels, fitted.told
-        how = f"fitted to {', '.join(files)} (median error {fitted.median_error:.1%})"
-    sources: dict[str, str] = {}
-    warnings = []
-    for index, (start, is_told) in enumerate(zip(starts, told, strict=True)):
-        if start.is_guess and not is_told:
-            raise ProfileError(_untold(index, shape), key=f"levels.{index}.unit_bytes_per_s")
-        where = f"levels.{index}"
-        origin = shape.inner_source if index < len(shape.inner) else shape.outer_source
-        sources[f"{where}.size"] = f"{origin} ({levels[index].size} units)"
-        sources |= {where: how} if is_told else start.sources
-        if not is_told and start.sources.get(f"{where}.unit_bytes_per_s") == wire_source:
-            warnings.append(
-                f"no collective was measured over level {levels[index].name}: its bandwidth is what the wires carry, "
-                "of which collectives reach a part"
-            )
-    return ReadLevels(levels, sources, tuple(warnings))
+    sizes = {
+        f"levels.{index}.size": f"{shape.inner_source if index < len(shape.inner) else shape.outer_source} ({size})"
+        for index, size in enumerate(shape.sizes)
+    }
+    if not curves:
+        return _unfitted(starts, sizes, shape, like)
+    fitted = fit_levels([start.level for start in starts], curves, NCCL_ALGORITHMS)
+    how = f"fitted to {', '.join(files)} (median error {fitted.median_error:.1%})"
+    sources = {**sizes, "calls_s": how, "startups_hidden": how}
+    warnings: list[str] = []
+    for index, (start, level, is_told) in enumerate(zip(starts, fitted.levels, fitted.told, strict=True)):
+        if not is_told:
+            sources |= start.sources
+            warnings += _untold(index, start, shape)
+            continue
+        sources[f"levels.{index}"] = how
+        # A level that never bounds a collective keeps the bandwidth that it came with.
+        if level.unit_bytes_per_s == start.level.unit_bytes_per_s:
+            path = f"levels.{index}.unit_bytes_per_s"
+            sources[path] = start.sources.get(path, start.sources.get(f"levels.{index}", how))
+            if start.is_guess:
+                warnings.append(
+                    f"no collective read is bound by level {level.name}: its bandwidth is the most that any rank was "
+                    "seen to take in; --topology, or a run with all ranks of one node, tells it"
+                )
+    return ReadLevels(fitted.levels, fitted.calls_s, fitted.startups_hidden, sources, tuple(warnings))
+
+
+def _unfitted(
+    starts: Sequence[_Start], sizes: dict[str, str], shape: Shape, like: HardwareProfile | None
+) -> ReadLevels:
+    """Returns the levels as they start: no curve tells more."""
+    sources = dict(sizes)
+    warnings: list[str] = []
+    for index, start in enumerate(starts):
+        sources |= start.sources
+        warnings += _untold(index, start, shape)
+    if like is not None:
+        texts = {path: text for path, text in like.sources.items() if path in ("calls_s", "startups_hidden")}
+        sources |= {path: f"{like.name} (--like): {text}" for path, text in texts.items()}
+    sources.setdefault("startups_hidden", "0: each step of a collective waits for its start-up and its transfer")
+    return ReadLevels(
+        tuple(start.level for start in starts),
+        dict(like.calls_s) if like is not None else {},
+        like.startups_hidden if like is not None else 0.0,
+        sources,
+        tuple(warnings),
+    )
+
+
+def _untold(index: int, start: _Start, shape: Shape) -> tuple[str, ...]:
+    """Warns of a level whose bandwidth is that of its wires.
+
+    Raises:
+        ProfileError: not even those are known.
+    """
+    if not start.is_guess:
+        is_wire = index < len(shape.bytes_per_s)
+        text = f"no collective was measured over level {start.level.name}: its bandwidth is what the wires carry"
+        return (f"{text}, of which collectives reach a part",) if is_wire else ()
+    if index >= len(shape.inner):
+        text = (
+            f"nothing says how fast the network between the {shape.outer[0]} nodes is: give --collectives of a run "
+            "with all ranks of several nodes, or --like NAME, a profile with such a network"
+        )
+    else:
+        text = (
+            "nothing says how fast the links inside a node are: give --topology, --links, --collectives of a run with "
+            "all ranks of one node, or --like NAME"
+        )
+    raise ProfileError(text, key=f"levels.{index}.unit_bytes_per_s")
 
 
 def _start(
@@ -132,7 +184,8 @@ def _start(
         return _Start(level, {where: "a single unit exchanges nothing; PCIe 4.0 x16 stands for it"})
     alpha_s = _ALPHAS["wire" if index < len(shape.inner) else "network"]
     level = Level(name=name, size=size, unit_bytes_per_s=_rounded(_carried(curves)), alpha_s=alpha_s)
-    return _Start(level, {where: "until fitted: what ranks took in"}, is_guess=True)
+    text = "the most that any rank was seen to take in: size / time x bus factor"
+    return _Start(level, {f"{where}.unit_bytes_per_s": text, f"{where}.alpha_s": _ALPHA_SOURCE}, is_guess=True)
 
 
 def _name(index: int, shape: Shape, has_sockets: bool) -> str:
@@ -165,18 +218,6 @@ def _carried(curves: Sequence[Curve]) -> float:
         for point in curve.points
     ]
     return max(rates, default=1.0)
-
-
-def _untold(index: int, shape: Shape) -> str:
-    if index >= len(shape.inner):
-        return (
-            f"nothing says how fast the network between the {shape.outer[0]} nodes is: give --collectives of a run "
-            "with all ranks of several nodes, or --like NAME, a profile with such a network"
-        )
-    return (
-        "nothing says how fast the links inside a node are: give --topology, --links, --collectives of a run with all "
-        "ranks of one node, or --like NAME"
-    )
 
 
 def algorithms_of(curves: Sequence[Curve], like: HardwareProfile | None) -> Mapping[Operation, tuple[Algorithm, ...]]:

@@ -68,6 +68,8 @@ def read_machine(
         node_level=len(shape.inner) - 1,
         transport=_transport(runs),
         algorithms=dict(algorithms_of(curves, chosen.like)),
+        calls_s=found.calls_s,
+        startups_hidden=found.startups_hidden,
         curves=curves,
         links=wires,
         warnings=tuple(
