@@ -1,14 +1,8 @@
-"""Time of a collective: measured where it was measured, else the port model over the levels of the machine.
+"""Time of a collective: measured where it was measured, else what its algorithm takes on the levels of the machine.
 
-The port model asks of each level how many bytes must enter one unit of it, summed over the groups that run there at
-once, and divides by what the unit's links carry. The slowest level decides; start-ups come on top. For a group between
-degrees a and b (a | b), with S_l ranks in a unit of level l:
-
-    u_l = units of level l that the group spans inside one unit of level l+1
-    r_l = u_1 ... u_(l-1), ranks of the group inside one unit of level l
-    q_l = S_l / r_l, groups that share one unit's links
-
-Source: design of the project; start-ups as the ring and tree latencies of NCCL 2.10 src/graph/tuning.cc.
+A curve that was measured for the operation and the kind of group comes first. Where there is none, the algorithms that
+the machine is known to use (`costmodels.algorithms` has their formulas; `port`, the least that any can take, where none
+is known) are run on the levels' bandwidths, efficiencies and start-ups, and the fastest counts.
 """
 
 from __future__ import annotations
@@ -16,76 +10,41 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from sympy import Expr, Symbol
-
+from costmodels.algorithms import Algorithm, Load, loads
 from costmodels.curve import curve_time
 from costmodels.engine import Operation
-from costmodels.lower import Formula, lower
-from costmodels.network import CollectiveTime, Network, NetworkLevel
+from costmodels.geometry import Geometry, geometry
+from costmodels.network import CollectiveTime, Network, NetworkCurve, NetworkLevel
 
-__all__ = ["ENTERING_BYTES", "CollectiveTime", "LevelLoad", "collective_time", "level_loads", "port_time"]
-
-
-def _whole(name: str) -> Symbol:
-    return Symbol(name, integer=True, positive=True)  # type: ignore[no-untyped-call]
-
-
-MESSAGE_BYTES, UNITS, GROUPS, GROUP_RANKS, GROUP_SIZE = (_whole(name) for name in ("B", "u", "q", "r", "n"))
-"""B: message bytes. u: units of a level that a group spans. q: groups sharing one unit's links. r: ranks of a group in
-one unit. n: ranks of a group."""
-
-_OUTSIDE = (UNITS - 1) / UNITS
-_ENTERING: dict[Operation, Expr] = {
-    "all_gather": GROUPS * MESSAGE_BYTES * _OUTSIDE,
-    "reduce_scatter": GROUPS * MESSAGE_BYTES * _OUTSIDE,
-    "all_reduce": 2 * GROUPS * MESSAGE_BYTES * _OUTSIDE,
-    # A pipelined chain passes the whole message through every unit.
-    "reduce": GROUPS * MESSAGE_BYTES,
-    "broadcast": GROUPS * MESSAGE_BYTES,
-    # Each of the unit's r ranks gets B/n from each of the r(u-1) ranks in the neighbouring units.
-    "all_to_all": GROUPS * GROUP_RANKS * MESSAGE_BYTES * GROUP_RANKS * (UNITS - 1) / GROUP_SIZE,
-}
-_ARGUMENTS = (MESSAGE_BYTES, UNITS, GROUPS, GROUP_RANKS, GROUP_SIZE)
-
-ENTERING_BYTES: dict[Operation, Formula] = {
-    operation: Formula(
-        name=f"bytes into one unit, {operation}",
-        expression=expression,
-        arguments=_ARGUMENTS,
-        unit="bytes",
-        source="ring algorithms: (n-1)/n of the message enters each member, twice for an all-reduce (nccl-tests "
-        "doc/PERFORMANCE.md); with units for members, since a unit needs each byte once",
-    )
-    for operation, expression in _ENTERING.items()
-}
-"""Bytes that enter one unit of a level, summed over the groups that run there at once; for printing too."""
-
-
-_LOWERED = {operation: lower(expression, _ARGUMENTS, "none") for operation, expression in _ENTERING.items()}
-"""Looked up by name, since hashing an expression costs more than calling its function."""
+__all__ = ["CollectiveTime", "ModelledPhase", "ModelledTime", "collective_time", "modelled_time"]
 
 
 @dataclass(frozen=True, slots=True)
-class LevelLoad:
-    """What one collective asks of one level's links."""
+class ModelledPhase:
+    """One phase of an algorithm: what decides how long it takes."""
 
-    level: int
-    """Index into `Network.levels`."""
-    units: int
-    """u: units of the level that one group spans inside the next."""
-    group_ranks: int
-    """r: ranks of one group inside one unit."""
-    groups: int
-    """q: groups that run at once through one unit's links."""
-    entering_bytes: float
-    """Bytes that enter one unit, over all groups."""
+    slowest: Load
+    """The load on the level that takes the longest."""
     bandwidth_s: float
-    """Seconds that the links need for them."""
-    ring_startups: int
-    """Hops of a ring through the whole group that cross this level."""
-    tree_startups: int
-    """Hops of a tree: a chain inside the innermost level, binary above."""
+    """Seconds that this level's links need for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledTime:
+    """What a collective takes by an algorithm: its phases in turn, and start-ups."""
+
+    algorithm: Algorithm
+    phases: tuple[ModelledPhase, ...]
+    startups_s: float
+    hidden_s: float
+    """Of the lesser of both, what hides behind the greater."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the collective."""
+        return sum(phase.bandwidth_s for phase in self.phases) + self.startups_s - self.hidden_s
 
 
 def collective_time(
@@ -93,15 +52,17 @@ def collective_time(
 ) -> CollectiveTime:
     """Returns the time of one collective in the groups between two degrees, all of them at once.
 
-    A measured curve of that operation and those degrees comes first: exact at its points, linear between them, the
-    smallest point's seconds below, the last segment's bandwidth above (then "modelled"). Without one, the port model.
+    A measured curve of that operation and those degrees comes first: exact at its points, interpolated between them,
+    the smallest point's seconds below, the last segment's bandwidth above (then "modelled"). Without one,
+    `modelled_time` counts; where the operation was measured in groups of another shape over the same outermost level,
+    it tells which message takes as long there, and that curve says how long that really is.
 
     Args:
         operation: What is run.
         degree_from: The group has the ranks of equal r mod degree_from ...
         degree_to: ... inside one block of degree_to ranks.
         message_bytes: The full message before sharding, in bytes.
-        network: Levels and curves of the machine.
+        network: Levels, curves and algorithms of the machine.
 
     Raises:
         ValueError: The degrees do not nest, or are no prefix fills of the levels.
@@ -111,70 +72,123 @@ def collective_time(
     for curve in network.curves:
         if (curve.operation, curve.degree_from, curve.degree_to) == (operation, degree_from, degree_to):
             return curve_time(curve.points, message_bytes)
-    return CollectiveTime(port_time(operation, degree_from, degree_to, message_bytes, network), "modelled")
+    return _likened_time(operation, degree_from, degree_to, message_bytes, network)
 
 
-def port_time(operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network) -> float:
-    """Returns the port model's seconds, whatever was measured: slowest level's links plus start-ups."""
-    loads = level_loads(operation, degree_from, degree_to, message_bytes, network)
-    alphas = [network.levels[load.level].alpha_s for load in loads]
-    ring_s = sum(load.ring_startups * alpha for load, alpha in zip(loads, alphas, strict=True))
-    tree_s = sum(load.tree_startups * alpha for load, alpha in zip(loads, alphas, strict=True))
-    startups_s = 2 * min(ring_s, tree_s) if operation == "all_reduce" else ring_s
-    return max((load.bandwidth_s for load in loads), default=0.0) + startups_s
-
-
-def level_loads(
+def _likened_time(
     operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network
-) -> tuple[LevelLoad, ...]:
-    """Returns what the collective asks of each level that its group spans, inner first."""
-    sizes = [level.size for level in network.levels]
-    spans = _spans(sizes, degree_from, degree_to)
-    size = math.prod(spans)
-    entering_function = _LOWERED[operation]
-    loads = []
-    unit_ranks = group_ranks = 1
-    for index, (level, units) in enumerate(zip(network.levels, spans, strict=True)):
-        if units > 1:
-            groups = unit_ranks // group_ranks
-            entering = float(entering_function(message_bytes, units, groups, group_ranks, size))
-            ring = (units - 1) * (size // (group_ranks * units))
-            tree = units - 1 if index == 0 else math.ceil(math.log2(units))
-            loads.append(
-                LevelLoad(
-                    level=index,
-                    units=units,
-                    group_ranks=group_ranks,
-                    groups=groups,
-                    entering_bytes=entering,
-                    bandwidth_s=entering / _reached_bytes_per_s(level, operation),
-                    ring_startups=ring,
-                    tree_startups=tree,
-                )
-            )
-        unit_ranks *= level.size
-        group_ranks *= units
-    return tuple(loads)
+) -> CollectiveTime:
+    """Models the time, and corrects it by how the model does on the measured groups of the most similar shape."""
+    seconds = modelled_time(operation, degree_from, degree_to, message_bytes, network).seconds
+    nearest = _nearest_curve(operation, degree_from, degree_to, network)
+    if nearest is None:
+        return CollectiveTime(seconds, "modelled")
+    points = _modelled_and_measured(nearest, network)
+    likened_to = (nearest.degree_from, nearest.degree_to)
+    least_s = points[0][0]
+    if seconds < least_s:
+        return CollectiveTime(points[0][1] * seconds / least_s, "modelled", likened_to)
+    return CollectiveTime(curve_time(points, seconds).seconds, "modelled", likened_to)
 
 
-def _reached_bytes_per_s(level: NetworkLevel, operation: Operation) -> float:
-    for known, efficiency in level.efficiency:
-        if known == operation:
-            return level.unit_bytes_per_s * efficiency
-    return level.unit_bytes_per_s
+@lru_cache(maxsize=4096)
+def _nearest_curve(operation: Operation, degree_from: int, degree_to: int, network: Network) -> NetworkCurve | None:
+    """Returns the operation's curve of the most similar groups that span the same outermost level, if there is one."""
+    sizes = tuple(level.size for level in network.levels)
+    own = geometry(sizes, degree_from, degree_to)
+    near = []
+    for index, curve in enumerate(network.curves):
+        if curve.operation == operation:
+            other = geometry(sizes, curve.degree_from, curve.degree_to)
+            if other and other[-1].level == own[-1].level:
+                near.append((_unlike(own, other), index))
+    return network.curves[min(near)[1]] if near else None
 
 
-def _spans(sizes: Sequence[int], degree_from: int, degree_to: int) -> tuple[int, ...]:
-    """Returns u_l of each level for the groups between two degrees."""
-    spans = []
-    inner, outer = degree_from, degree_to
-    for size in sizes:
-        skipped, filled = math.gcd(inner, size), math.gcd(outer, size)
-        if filled % skipped or (skipped != size and inner != skipped) or (filled != size and outer != filled):
-            break
-        spans.append(filled // skipped)
-        inner //= skipped
-        outer //= filled
-    if inner != 1 or outer != 1:
-        raise ValueError(f"no groups between degrees {degree_from} and {degree_to} on levels of sizes {list(sizes)}")
-    return tuple(spans)
+def _unlike(own: Sequence[Geometry], other: Sequence[Geometry]) -> float:
+    """Returns how unlike two kinds of group are: doublings of units and ranks, and levels that only one spans."""
+    units = abs(math.log2(own[-1].units / other[-1].units))
+    ranks = abs(math.log2(own[-1].group_size / other[-1].group_size))
+    return 2 * units + ranks + abs(len(own) - len(other)) / 2
+
+
+@lru_cache(maxsize=1024)
+def _modelled_and_measured(curve: NetworkCurve, network: Network) -> tuple[tuple[float, float], ...]:
+    """Returns the modelled and the measured seconds of a curve's points; points that the model holds equal are one."""
+    measured: dict[float, list[float]] = {}
+    for size_bytes, seconds in curve.points:
+        modelled = modelled_time(curve.operation, curve.degree_from, curve.degree_to, size_bytes, network).seconds
+        measured.setdefault(modelled, []).append(seconds)
+    return tuple(sorted((modelled, sum(own) / len(own)) for modelled, own in measured.items()))
+
+
+def modelled_time(
+    operation: Operation,
+    degree_from: int,
+    degree_to: int,
+    message_bytes: float,
+    network: Network,
+    algorithm: Algorithm | None = None,
+) -> ModelledTime:
+    """Returns what the fastest of the network's algorithms for the operation takes, whatever was measured.
+
+    Args:
+        operation: As for `collective_time`.
+        degree_from: As for `collective_time`.
+        degree_to: As for `collective_time`.
+        message_bytes: As for `collective_time`.
+        network: As for `collective_time`.
+        algorithm: This one, whichever the network's are.
+
+    Raises:
+        ValueError: As for `collective_time`, or the algorithm cannot run the operation.
+    """
+    spanned = geometry(tuple(level.size for level in network.levels), degree_from, degree_to)
+    known = (
+        (algorithm,) if algorithm else next((each for name, each in network.algorithms if name == operation), ("port",))
+    )
+    times = [_by(each, operation, spanned, message_bytes, network) for each in known]
+    return min(times, key=lambda time: time.seconds)
+
+
+def _by(
+    algorithm: Algorithm,
+    operation: Operation,
+    spanned: Sequence[Geometry],
+    message_bytes: float,
+    network: Network,
+) -> ModelledTime:
+    levels = network.levels
+    phases = []
+    startups_s = dict(network.calls_s).get(operation, 0.0)
+    for on_levels in loads(algorithm, operation, spanned, message_bytes):
+        timed = [
+            ModelledPhase(load, load.entering_bytes / _rate(levels[load.geometry.level], operation))
+            for load in on_levels
+        ]
+        if timed:
+            phases.append(max(timed, key=lambda phase: phase.bandwidth_s))
+            startups_s += _startups_s(on_levels, operation, levels)
+    hidden_s = network.startups_hidden * min(sum(phase.bandwidth_s for phase in phases), startups_s)
+    return ModelledTime(algorithm, tuple(phases), startups_s, hidden_s)
+
+
+def _startups_s(on_levels: Sequence[Load], operation: Operation, levels: Sequence[NetworkLevel]) -> float:
+    """Returns the start-ups of one phase over its levels, the quickest of its ways."""
+    alphas = [_alpha_s(levels[load.geometry.level], operation) for load in on_levels]
+    num_ways = len(on_levels[0].startups)
+    return min(
+        sum(load.startups[way] * alpha_s for load, alpha_s in zip(on_levels, alphas, strict=True))
+        for way in range(num_ways)
+    )
+
+
+@lru_cache(maxsize=256)
+def _rate(level: NetworkLevel, operation: Operation) -> float:
+    """Returns the bytes per second into one unit that the operation reaches."""
+    return level.unit_bytes_per_s * dict(level.efficiency).get(operation, 1.0)
+
+
+@lru_cache(maxsize=256)
+def _alpha_s(level: NetworkLevel, operation: Operation) -> float:
+    return level.alpha_s * dict(level.startup).get(operation, 1.0)

@@ -3,36 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from costmodels.network import CollectiveTime
 
+Points = tuple[tuple[float, float], ...]
 
-def curve_time(points: Sequence[tuple[int, float]], message_bytes: int) -> CollectiveTime:
-    """Reads a measured curve; a point counts as no slower than a larger one, since disturbance only ever adds time."""
+
+def curve_time(points: Points, size: float) -> CollectiveTime:
+    """Reads a measured curve: "measured" at its points, "interpolated" between them, "modelled" outside.
+
+    Between points it is a monotone cubic of log seconds over log size: exact for start-ups alone and for bandwidth
+    alone, and near both where they meet. A point counts as no slower than a larger one, since disturbance only adds
+    time. Below the smallest point its seconds hold; above the largest the last segment's bandwidth goes on.
+
+    Args:
+        points: (size, seconds), sorted by size.
+        size: where to read it: bytes of a message, or what else the sizes of the points are.
+
+    Source: F. N. Fritsch, J. Butland, SIAM J. Sci. Stat. Comput. 5 (1984), as scipy's PchipInterpolator.
+    """
+    rising = _rising(points)
+    (first, first_s), (last, last_s) = rising[0], rising[-1]
+    if size < first:
+        return CollectiveTime(first_s, "modelled")
+    if size > last:
+        return CollectiveTime(last_s + (size - last) * _last_s_per_byte(rising), "modelled")
+    at = dict(rising).get(size)
+    if at is not None:
+        return CollectiveTime(at, "measured")
+    seconds = math.exp(_interpolator(rising)(math.log(size)))
+    return CollectiveTime(min(max(seconds, first_s), last_s), "interpolated")
+
+
+@lru_cache(maxsize=1024)
+def _rising(points: Points) -> Points:
     fastest_s = math.inf
-    rising: list[tuple[int, float]] = []
-    for size_bytes, seconds in reversed(points):
+    rising: list[tuple[float, float]] = []
+    for size, seconds in reversed(points):
         fastest_s = min(fastest_s, seconds)
-        rising.insert(0, (size_bytes, fastest_s))
-    if message_bytes <= rising[0][0]:
-        return CollectiveTime(rising[0][1], "measured" if message_bytes == rising[0][0] else "interpolated")
-    for (low, low_s), (high, high_s) in pairwise(rising):
-        if message_bytes == high:
-            return CollectiveTime(high_s, "measured")
-        if message_bytes < high:
-            # Linear in bytes, because start-up plus bytes over bandwidth is; a log-log line would lie above it.
-            return CollectiveTime(low_s + (high_s - low_s) * (message_bytes - low) / (high - low), "interpolated")
-    return CollectiveTime(_beyond_s(rising, message_bytes), "modelled")
+        rising.append((size, fastest_s))
+    return tuple(reversed(rising))
 
 
-def _beyond_s(rising: Sequence[tuple[int, float]], message_bytes: int) -> float:
-    """Extends a curve above its largest point with the last segment's bandwidth."""
+@lru_cache(maxsize=1024)
+def _interpolator(rising: Points) -> Callable[[float], float]:
+    logs = np.log(np.array(rising, dtype=float))
+    monotone = PchipInterpolator(logs[:, 0], logs[:, 1])
+    return lambda at: float(monotone(at))
+
+
+def _last_s_per_byte(rising: Sequence[tuple[float, float]]) -> float:
+    """Returns the seconds per byte of the last segment."""
     last, last_s = rising[-1]
     before, before_s = rising[-2] if len(rising) > 1 else (0, 0.0)
-    s_per_byte = (last_s - before_s) / (last - before)
-    if s_per_byte == 0.0:
-        # A flat last segment is noise: no link is infinitely fast.
-        s_per_byte = last_s / last
-    return last_s + (message_bytes - last) * s_per_byte
+    # A flat last segment is noise: no link is infinitely fast.
+    return (last_s - before_s) / (last - before) or last_s / last

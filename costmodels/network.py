@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from costmodels.algorithms import Algorithm
 from costmodels.engine import Operation
 
 Provenance = Literal["measured", "interpolated", "modelled"]
@@ -18,6 +19,8 @@ class NetworkLevel:
     unit_bytes_per_s: float
     alpha_s: float
     efficiency: tuple[tuple[Operation, float], ...] = ()
+    startup: tuple[tuple[Operation, float], ...] = ()
+    """What an operation's start-ups take, in units of `alpha_s`; 1 if not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class Network:
 
     levels: tuple[NetworkLevel, ...]
     curves: tuple[NetworkCurve, ...] = ()
+    algorithms: tuple[tuple[Operation, tuple[Algorithm, ...]], ...] = ()
+    """How each operation is run, the fastest of those given; `port` if none is."""
+    calls_s: tuple[tuple[Operation, float], ...] = ()
+    """Seconds that a call of an operation takes besides its start-ups; 0 if not given."""
+    startups_hidden: float = 0.0
+    """Part of the lesser of start-ups and transfer that hides behind the greater, from 0 to 1."""
 
     @property
     def world_size(self) -> int:
@@ -62,3 +71,5 @@ class CollectiveTime:
 
     seconds: float
     provenance: Provenance
+    likened_to: tuple[int, int] | None = None
+    """The degrees between which curves were measured that the model was held to, if any."""

@@ -11,7 +11,7 @@ import itertools
 from pathlib import Path
 
 from costmodels import symbols
-from costmodels.collectives import ENTERING_BYTES
+from costmodels.algorithms import FORMULAS
 from costmodels.compute import SEGMENT_NS, UPDATE_NS
 from costmodels.lower import Formula, written
 from costmodels.states import GRADIENT_BYTES, OPTIMIZER_BYTES, PARAMETER_BYTES, SECONDARY_BYTES
@@ -27,10 +27,12 @@ own rules) is run on numbers in `costmodels/deepspeed/`, and is held to recordin
 
 COLLECTIVES = """## Collectives
 
-Where no curve was measured, a collective takes, at the slowest level of the machine, the bytes that enter one unit of
-that level over what the unit's links carry, and the start-ups of its steps at all levels. B: bytes of the full message;
-u: units of the level that a group spans; q: groups that share one unit's links; r: ranks of a group in one unit; n:
-ranks of a group.
+Where no curve was measured, a collective takes what its algorithm takes: in each phase, at the slowest level of the
+machine, the bytes that enter one unit of that level over what the unit's links carry, and the start-ups of its steps at
+all levels. `port` is what must enter a unit whatever the algorithm; a profile says which algorithms its machine runs,
+and the fastest counts. B: bytes of the full message; u: units of the level that a group spans; q: groups that share one
+unit's links; r: ranks of a group in one unit; n: ranks of a group; k: stages of a binary tree over the units.
+`hierarchical` takes the levels in turn, all others at once.
 """
 
 STATES = (PARAMETER_BYTES, SECONDARY_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES)
@@ -54,7 +56,7 @@ def page() -> str:
             *_table(COMPUTE),
             *_letters(COMPUTE),
             COLLECTIVES,
-            *_table(tuple(ENTERING_BYTES.values())),
+            *_table(tuple(itertools.chain.from_iterable(FORMULAS.values()))),
         ]
     )
 

@@ -105,6 +105,8 @@ class Level(_Frozen):
     efficiency: dict[Operation, PositiveFloat] = {}
     """Part of `unit_bytes_per_s` that an operation reaches on large messages; 1 where not given. More than 1 where a
     switch reduces in the network (NVLink SHARP)."""
+    startup: dict[Operation, PositiveFloat] = {}
+    """What a start-up of an operation takes, in units of `alpha_s`; 1 where not given."""
 
 
 class CurvePoint(_Frozen):
@@ -176,6 +178,11 @@ class HardwareProfile(_Frozen):
     algorithms: dict[Operation, tuple[Algorithm, ...]] = {}
     """How each operation is run where it was not measured, the fastest of those given; `port`, the least that must
     enter a unit, if not given."""
+    calls_s: dict[Operation, NonNegativeFloat] = {}
+    """Seconds that a call of an operation takes besides its start-ups, however few its ranks; 0 where not given."""
+    startups_hidden: float | None = Field(default=None, ge=0, le=1)
+    """Part of the lesser of a collective's start-ups and transfer that hides behind the greater: 0 where each step of it
+    waits for both, towards 1 where other messages fill the gaps."""
     curves: tuple[Curve, ...] = ()
     pairs: tuple[Pair, ...] = ()
     links: tuple[Link, ...] = ()

@@ -48,9 +48,18 @@ def machine(profile: HardwareProfile, precision: Precision) -> Machine:
     return Machine(
         network=Network(
             levels=tuple(
-                NetworkLevel(level.size, level.unit_bytes_per_s, level.alpha_s, tuple(sorted(level.efficiency.items())))
+                NetworkLevel(
+                    level.size,
+                    level.unit_bytes_per_s,
+                    level.alpha_s,
+                    tuple(sorted(level.efficiency.items())),
+                    tuple(sorted(level.startup.items())),
+                )
                 for level in profile.levels
             ),
+            algorithms=tuple(sorted(profile.algorithms.items())),
+            calls_s=tuple(sorted(profile.calls_s.items())),
+            startups_hidden=profile.startups_hidden or 0.0,
             curves=tuple(
                 NetworkCurve(
                     curve.operation,

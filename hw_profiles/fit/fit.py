@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hw_profiles.fit.find_warnings import find_warnings
-from hw_profiles.fit.fit_each_level import fit_each_level
 from hw_profiles.fit.fit_levels import Fitted, fit_levels
 from hw_profiles.measure.measurement import Measurement
 from hw_profiles.schema import Algorithm, Curve, Device, HardwareProfile, Host, Level, Operation, Pair, Precision
@@ -50,7 +49,7 @@ def fit(measurement: Measurement, vendor_peak: Mapping[Precision, float] | None 
     """
     structure, curves = measurement.structure, tuple(_rounded_curve(curve) for curve in measurement.curves)
     algorithms = dict(ALGORITHMS[measurement.kind])
-    fitted = _fitted(_bare_levels(measurement), curves, algorithms)
+    fitted = fit_levels(_bare_levels(measurement), curves, algorithms)
     name = "local-cpu" if measurement.logical else _slug(measurement)
     return HardwareProfile(
         name=name,
@@ -66,21 +65,14 @@ def fit(measurement: Measurement, vendor_peak: Mapping[Precision, float] | None 
         logical=measurement.logical,
         transport=measurement.transport,
         algorithms=algorithms,
+        calls_s=fitted.calls_s,
+        startups_hidden=fitted.startups_hidden,
         curves=curves,
         pairs=tuple(_rounded_pair(pair) for pair in measurement.pairs),
         links=measurement.links,
         warnings=(*measurement.warnings, *find_warnings(measurement)),
         sources=_sources(measurement, vendor_peak is not None, fitted),
     )
-
-
-def _fitted(
-    levels: Sequence[Level], curves: Sequence[Curve], algorithms: Mapping[Operation, tuple[Algorithm, ...]]
-) -> Fitted:
-    try:
-        return fit_levels(levels, curves, algorithms)
-    except NotImplementedError:
-        return fit_each_level(levels, curves)
 
 
 def _device_name(measurement: Measurement) -> str:
@@ -134,7 +126,7 @@ def _with_derived(fitted: Fitted, measurement: Measurement) -> tuple[Level, ...]
         other = fitted.levels[nearest]
         # Outer levels have the links of all ranks of a unit; inner ones at least those of the outer's.
         per_unit = other.unit_bytes_per_s * max(ranks[index] / ranks[nearest], 1)
-        numbers = {"unit_bytes_per_s": per_unit, "alpha_s": other.alpha_s, "efficiency": other.efficiency}
+        numbers = {**other.model_dump(exclude={"name", "size"}), "unit_bytes_per_s": per_unit}
         levels.append(level.model_copy(update=numbers))
     return tuple(_rounded_level(level) for level in levels)
 
@@ -161,6 +153,8 @@ def _sources(measurement: Measurement, has_peak: bool, fitted: Fitted) -> dict[s
         else f"{how}; no vendor's peak is known, so the rate of large products: MFU is relative to it",
         "device.overlap": "derived: CPU ranks compute and communicate with the same cores, devices have copy engines",
         "host": how,
+        "calls_s": f"{how}; fitted with the levels",
+        "startups_hidden": f"{how}; fitted with the levels, the best of quarters from 0 to 1",
         "curves": f"{how}; medians, all groups of a kind at once",
     }
     for index, is_told in enumerate(fitted.told):
@@ -186,6 +180,7 @@ def _rounded_level(level: Level) -> Level:
         "unit_bytes_per_s": _rounded(level.unit_bytes_per_s),
         "alpha_s": _rounded(level.alpha_s),
         "efficiency": {operation: _rounded(part) for operation, part in level.efficiency.items()},
+        "startup": {operation: _rounded(part) for operation, part in level.startup.items()},
     }
     return level.model_copy(update=numbers)
 

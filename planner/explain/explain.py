@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from costmodels.collectives import ENTERING_BYTES, collective_time, level_loads, port_time
+import itertools
+from typing import get_args
+
+from costmodels.algorithms import ARGUMENTS, FORMULAS, SOURCES
+from costmodels.collectives import ModelledTime, collective_time, modelled_time
 from costmodels.compute import model_flop
 from costmodels.engine import Operation
 from costmodels.lower import FilledFormula, fill_in
@@ -33,6 +37,7 @@ from planner.plan import Plan, PlannedStrategy
 from planner.report.figures import plural
 from planner.report.names import exposed_times, operation_text
 
+_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _LEAST_BYTES_PER_PARAMETER = 0.001
 """What is less is flags and norms, whose bytes do not grow with the model."""
 
@@ -140,31 +145,42 @@ def _messages(plan: Plan, machine: Machine) -> tuple[Line, ...]:
     return tuple(
         _message_line(operation, row.degree_from, row.degree_to, row.bytes // row.count, machine.network)
         for row in plan.predicted.traffic
-        for operation in ENTERING_BYTES
+        for operation in _OPERATIONS
         if operation == row.operation and row.count
     )
 
 
 def _message_line(operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network) -> Line:
-    """Seconds of one message of the mean size: from the measured curve, or by the level that is the slowest."""
+    """Seconds of one message of the mean size: from the measured curve, or by the levels that are the slowest."""
     time = collective_time(operation, degree_from, degree_to, message_bytes, network)
-    loads = level_loads(operation, degree_from, degree_to, message_bytes, network)
-    slowest = max(loads, key=lambda load: load.bandwidth_s)
-    formula = ENTERING_BYTES[operation]
-    numbers = (message_bytes, slowest.units, slowest.groups, slowest.group_ranks, degree_to // degree_from)
-    filled = fill_in(formula, dict(zip(formula.arguments, numbers, strict=True)))
-    startups_s = port_time(operation, degree_from, degree_to, message_bytes, network) - slowest.bandwidth_s
-    modelled = f"({filled.substituted}) / {slowest.entering_bytes / slowest.bandwidth_s:.4g} + {startups_s:.4g} s"
+    modelled = modelled_time(operation, degree_from, degree_to, message_bytes, network)
+    formula, substituted = f"{time.provenance} at {message_bytes:,} bytes", ""
+    if time.provenance == "modelled" and modelled.phases:
+        formula, substituted = _modelled_texts(modelled, operation, message_bytes)
+        if time.likened_to:
+            substituted += f", held to what was measured between {time.likened_to[0]} and {time.likened_to[1]}"
     return Line(
         name=operation_text(operation, degree_from, degree_to),
-        formula=f"({filled.formula}) / bandwidth of level {slowest.level + 1} + start-ups"
-        if time.provenance == "modelled"
-        else f"{time.provenance} at {message_bytes:,} bytes",
-        substituted=modelled if time.provenance == "modelled" else "",
+        formula=formula,
+        substituted=substituted,
         value=time.seconds,
         unit="s",
-        source=filled.source,
+        source=SOURCES[modelled.algorithm],
     )
+
+
+def _modelled_texts(modelled: ModelledTime, operation: Operation, message_bytes: int) -> tuple[str, str]:
+    """Returns the sum of an algorithm's phases and start-ups, with letters and with numbers."""
+    letters, numbers = [], []
+    # An algorithm that takes the levels in turn has one formula for all of them.
+    for formula, phase in zip(itertools.cycle(FORMULAS[modelled.algorithm, operation]), modelled.phases, strict=False):
+        at = phase.slowest.geometry
+        values = (message_bytes, at.units, at.groups, at.group_ranks, at.group_size, at.stages)
+        filled = fill_in(formula, dict(zip(ARGUMENTS, values, strict=True)))
+        letters.append(f"({filled.formula}) / bandwidth of level {at.level + 1}")
+        numbers.append(f"({filled.substituted}) / {phase.slowest.entering_bytes / phase.bandwidth_s:.4g}")
+    startups_s = modelled.startups_s - modelled.hidden_s
+    return " + ".join([*letters, "start-ups"]), " + ".join([*numbers, f"{startups_s:.4g} s"])
 
 
 def _time(plan: Plan, graph: ModelGraph, machine: Machine) -> tuple[Line, ...]:
