@@ -1,4 +1,4 @@
-"""Machines for people: the table of shipped profiles, and one profile with its levels and measured bandwidths."""
+"""Machines for people: the table of shipped profiles, and one profile with all that is known of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hw_profiles.schema import Curve, Device, HardwareProfile, Level
-from planner.report.figures import bytes_text, flop_text, plural, seconds_text
-from planner.report.names import operation_text
+from hw_profiles.schema import Device, HardwareProfile, Level
+from planner.report.figures import bytes_text, plural
+from planner.report.machine_tables import collectives_table, device_table, gigabytes_text, levels_table
 
 
 def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
@@ -32,17 +32,12 @@ def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
             f"{device.memory_bytes / 2**30:.3g} GiB",
             "-" if half is None else _tflop(half),
             "\n".join(_level(level) for level in profile.levels),
-            "\n".join(_gigabytes(level.unit_bytes_per_s) for level in profile.levels),
+            "\n".join(gigabytes_text(level.unit_bytes_per_s) for level in profile.levels),
         )
     note = (
         "TFLOP/s: dense, half precision. Levels: inner first, with the bandwidth into one unit. --nodes sets the last."
     )
     return Group(table, Text(f"\n{note}", style="dim"))
-
-
-def _gigabytes(bytes_per_s: float) -> str:
-    value = bytes_per_s / 1e9
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
 def _tflop(flop_per_s: float) -> str:
@@ -62,7 +57,7 @@ def _level(level: Level) -> str:
 
 
 def profile_page(profile: HardwareProfile) -> RenderableType:
-    """Returns a profile: its device, its levels, and the bandwidth of its largest measured messages."""
+    """Returns a profile: its device, its levels and how they are known, its measured collectives, and what was odd."""
     device = profile.device
     memory = f", {bytes_text(device.memory_bytes)} per rank" if isinstance(device, Device) else ""
     title = Text(profile.name, style="bold green")
@@ -72,53 +67,23 @@ def profile_page(profile: HardwareProfile) -> RenderableType:
         style="not bold default",
     )
     parts: list[RenderableType] = [title]
+    if profile.transport:
+        parts.append(Text(f"Messages by {profile.transport}"))
     if isinstance(device, Device):
-        parts += [Text("\nDevice", style="bold"), _device(device)]
-    parts += [Text("\nLevels, inner first", style="bold"), _levels(profile.levels)]
+        parts += [Text("\nDevice", style="bold"), device_table(device)]
+    parts += [Text("\nLevels, inner first", style="bold"), levels_table(profile)]
     if profile.curves:
-        parts += [Text("\nMeasured collectives", style="bold"), _curves(profile.curves)]
+        parts += [Text("\nMeasured collectives", style="bold"), collectives_table(profile)]
+    if profile.warnings:
+        parts += [Text("\nWarnings", style="bold yellow"), _listed(profile.warnings)]
     return Group(*parts)
 
 
-def _device(device: Device) -> RenderableType:
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(style="dim", no_wrap=True)
-    lines.add_column()
-    for precision in ("bf16", "fp16", "fp32"):
-        if precision in device.matmul_flop_per_s:
-            lines.add_row(f"  matmul {precision}", f"{flop_text(device.matmul_flop_per_s[precision])}/s")
-    lines.add_row("  memory", f"{_gigabytes(device.memory_bytes_per_s)} GB/s")
-    lines.add_row("  reserved", bytes_text(device.reserved_bytes))
-    lines.add_row("  per operator", seconds_text(device.operator_launch_s))
+def _listed(texts: Sequence[str]) -> RenderableType:
+    lines = Table.grid(padding=(0, 1))
+    for text in texts:
+        lines.add_row("  -", text)
     return lines
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for index, name in enumerate(names):
-        table.add_column(name, no_wrap=True, justify="left" if index == 0 else "right")
-    return table
-
-
-def _levels(levels: Sequence[Level]) -> RenderableType:
-    table = _table("level", "size", "GB/s into one unit", "start-up")
-    for level in levels:
-        table.add_row(level.name, str(level.size), _gigabytes(level.unit_bytes_per_s), seconds_text(level.alpha_s))
-    return table
-
-
-def _curves(curves: Sequence[Curve]) -> RenderableType:
-    table = _table("collective", "small", "large", "takes", "GB/s")
-    for curve in curves:
-        first, last = curve.points[0], curve.points[-1]
-        table.add_row(
-            operation_text(curve.operation, curve.degree_from, curve.degree_to),
-            seconds_text(first.seconds),
-            bytes_text(last.bytes),
-            seconds_text(last.seconds),
-            _gigabytes(last.bytes / last.seconds),
-        )
-    return table
 
 
 def saved_to(path: Path | None, name: str) -> RenderableType:
