@@ -114,7 +114,7 @@ class CurvePoint(_Frozen):
 
     bytes: PositiveInt
     seconds: PositiveFloat
-    """The median, where more than one was timed."""
+    """The mean of the middle half, where more than one was timed."""
     repetitions: PositiveInt | None = None
     spread: NonNegativeFloat | None = None
     """Interquartile range of the repetitions over their median."""

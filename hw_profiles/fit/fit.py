@@ -155,7 +155,7 @@ def _sources(measurement: Measurement, has_peak: bool, fitted: Fitted) -> dict[s
         "host": how,
         "calls_s": f"{how}; fitted with the levels",
         "startups_hidden": f"{how}; fitted with the levels, the best of quarters from 0 to 1",
-        "curves": f"{how}; medians, all groups of a kind at once",
+        "curves": f"{how}; means of the middle half, all groups of a kind at once",
     }
     for index, is_told in enumerate(fitted.told):
         nearest = _nearest_told(fitted.told, index)

@@ -21,6 +21,9 @@ _LEAST_BYTES = 1 << 10
 _BACK_TO_BACK = 5
 """Calls of one timing on a device, after one untimed that brings the ranks together there: the host's launches and the
 ranks' unequal starts then stay out. Source: nccl-tests, src/common.cu, which times 20 in a row."""
+_LEAST_TIMED_S, _MOST_IN_A_ROW = 0.04, 50
+"""Calls of one timing between processes go on for so long: more than the few ms for which a busy host lets a process
+wait, which would else be the time of every small message, or of none."""
 _BUFFERS = 6
 """Times a message's bytes that its collective may hold: what is sent and received, the shard, and gloo's copies."""
 
@@ -51,12 +54,18 @@ def time_collective(
     return [
         CurvePoint(
             bytes=timing.num_elements(size_bytes) * _ELEMENT_BYTES,
-            seconds=statistics.median(seconds),
+            seconds=middle_mean(seconds),
             repetitions=len(seconds),
             spread=spread(seconds),
         )
         for size_bytes, seconds in samples.items()
     ]
+
+
+def middle_mean(seconds: Sequence[float]) -> float:
+    """Returns the mean of the middle half: of times that add up the mean counts, and of disturbed ones the middle."""
+    cut = len(seconds) // 4
+    return statistics.fmean(sorted(seconds)[cut : len(seconds) - cut])
 
 
 class _Timing:
@@ -65,7 +74,7 @@ class _Timing:
     def __init__(self, operation: Operation, group: dist.ProcessGroup, ranks: Ranks) -> None:
         self._operation, self._group, self._ranks = operation, group, ranks
         self._full = self._other = torch.empty(0, device=ranks.device)
-        self._warm: set[int] = set()
+        self._in_a_row: dict[int, int] = {}
 
     def num_elements(self, size_bytes: int) -> int:
         """Returns the elements of a message of about `size_bytes` that all ranks of the group share equally."""
@@ -77,30 +86,41 @@ class _Timing:
         seconds = []
         for size_bytes in sizes:
             call = self._call(self.num_elements(size_bytes))
-            if size_bytes not in self._warm:
-                # The first of a group connects its ranks.
-                for _ in range(1 if self._warm else 2):
-                    call()
-                self._warm.add(size_bytes)
+            if size_bytes not in self._in_a_row:
+                self._in_a_row[size_bytes] = self._warm_up(call)
             self._ranks.finish()
             self._ranks.together()
-            seconds.append(self._seconds(call))
+            seconds.append(self._seconds(call, self._in_a_row[size_bytes]))
         *own, all_s = self._ranks.slowest([*seconds, time.perf_counter() - begun])
         return own, all_s
 
-    def _seconds(self, call: Callable[[], object]) -> float:
+    def _warm_up(self, call: Callable[[], object]) -> int:
+        """Runs the first calls, and returns how many a timing is made of."""
+        if not self._in_a_row:
+            # The first of a group connects its ranks.
+            call()
+        call()
+        if self._ranks.device.type != "cpu":
+            return _BACK_TO_BACK
+        begun = time.perf_counter()
+        call()
+        (once_s,) = self._ranks.slowest([time.perf_counter() - begun])
+        return min(max(int(_LEAST_TIMED_S / once_s), 1), _MOST_IN_A_ROW)
+
+    def _seconds(self, call: Callable[[], object], times: int) -> float:
         if self._ranks.device.type == "cpu":
             begun = time.perf_counter()
-            call()
-            return time.perf_counter() - begun
+            for _ in range(times):
+                call()
+            return (time.perf_counter() - begun) / times
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         call()
         start.record()
-        for _ in range(_BACK_TO_BACK):
+        for _ in range(times):
             call()
         end.record()
         self._ranks.finish()
-        return float(start.elapsed_time(end)) / 1e3 / _BACK_TO_BACK
+        return float(start.elapsed_time(end)) / 1e3 / times
 
     def _call(self, num_elements: int) -> Callable[[], object]:
         """Returns a call that runs the operation once."""
