@@ -22,6 +22,11 @@ _TYPE_BYTES = {
     "fp8_e5m2": 1,
 }  # fmt: skip
 _TYPES = "|".join(sorted(_TYPE_BYTES, key=len, reverse=True))
+_LABEL = re.compile(r"\[\d+\](?=\s|$)")
+"""What some launchers put before each part of a row that a rank prints."""
+_NO_MEASURES = re.compile(r"(-1|\d+)?\s*(?:$|[A-Za-z])")
+"""The rest of a row that ends after its root, or goes on as a log line."""
+_NUMBERS = re.compile(r"\s*(?:\d[\d.e+-]*\s+){3}(?:[\d.e+-]+|N/A)(?:\s.*)?")
 _ROW = re.compile(
     rf"(?<![\w.])(\d+)(?:\s+(\d+))?\s*({_TYPES})(?![a-z0-9])\s*"
     r"(sum|prod|max|min|avg|mulsum|none|all)?(?=[\s\-\d])\s*(.*)$"
@@ -64,16 +69,36 @@ def read_rows(lines: tuple[Line, ...], num_ranks: int) -> Rows:
     """Returns the rows in `lines` of a run with `num_ranks` ranks in a group; those that do not agree apart."""
     good: list[Row] = []
     damaged: list[int] = []
-    for line in lines:
-        found = _ROW.search(line.text)
-        if found is None:
-            continue
-        row = _row(found, line.number, num_ranks)
+    for number, text in _whole_rows(lines):
+        found = _ROW.search(text)
+        row = None if found is None else _row(found, number, num_ranks)
         if row is None:
-            damaged.append(line.number)
+            damaged.append(number)
         elif row.size_bytes > 0:
             good.append(row)
     return Rows(tuple(good), tuple(damaged))
+
+
+def _whole_rows(lines: tuple[Line, ...]) -> Iterator[tuple[int, str]]:
+    """Yields each row's text: a log line printed in its middle, or a label before each part of it, breaks a row."""
+    opened: tuple[int, str] | None = None
+    for line in lines:
+        text = _LABEL.sub(" ", line.text)
+        found = _ROW.search(text)
+        if found is not None:
+            if opened is not None:
+                yield opened
+                opened = None
+            cut = _NO_MEASURES.match(found.group(5))
+            if cut is None:
+                yield line.number, text
+            else:
+                opened = line.number, f"{text[: found.start(5)]} {cut.group(1) or ''}"
+        elif opened is not None and _NUMBERS.fullmatch(text):
+            yield opened[0], f"{opened[1]} {text}"
+            opened = None
+    if opened is not None:
+        yield opened
 
 
 def _row(found: re.Match[str], line: int, num_ranks: int) -> Row | None:

@@ -44,7 +44,7 @@ class ReadLevels:
 
     levels: tuple[Level, ...]
     calls_s: dict[Operation, float]
-    startups_hidden: float
+    startups_hidden: float | None
     """As in `HardwareProfile`."""
     sources: dict[str, str]
     warnings: tuple[str, ...]
@@ -122,11 +122,10 @@ def _unfitted(
     if like is not None:
         texts = {path: text for path, text in like.sources.items() if path in ("calls_s", "startups_hidden")}
         sources |= {path: f"{like.name} (--like): {text}" for path, text in texts.items()}
-    sources.setdefault("startups_hidden", "0: each step of a collective waits for its start-up and its transfer")
     return ReadLevels(
         tuple(start.level for start in starts),
         dict(like.calls_s) if like is not None else {},
-        like.startups_hidden if like is not None else 0.0,
+        like.startups_hidden if like is not None else None,
         sources,
         tuple(warnings),
     )

@@ -14,6 +14,8 @@ _CELL = re.compile(r"\s*(X(?!GMI)|NV\d+|C2C|PIX|PXB|PHB|NODE|SYS|SOC)")
 _COLUMN = re.compile(r"GPU\d+|NIC\d+|\S+")
 _AFFINITY = re.compile(r"CPU\s*Aff|NUMA\s*Aff|GPU\s*NUMA")
 _LEGEND = re.compile(r"^\s*(NIC\d+)\s*:\s*(\S+)\s*$")
+_PEERS = re.compile(r"\s(?:OK|NS|CNS|GNS|TNS|DR)(?=\s|$)")
+"""Cells of `nvidia-smi topo -p2p`, which people print beside the matrix."""
 _AGAIN = "run `nvidia-smi topo -m > FILE` again and give the whole file"
 
 
@@ -48,7 +50,7 @@ def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
         ProfileError: no matrix, a damaged one, or several that differ.
     """
     rows = _rows(lines)
-    if _is_of_peers(lines) or not any(row.name.startswith("GPU") for row in rows):
+    if not any(row.name.startswith("GPU") for row in rows):
         raise ProfileError(_no_matrix(lines, name))
     rows, notes = _once(rows, name)
     header, has_numa = _header(lines)
@@ -81,7 +83,7 @@ def _rows(lines: Sequence[Line]) -> tuple[_Row, ...]:
         while (cell := _CELL.match(line.text, position)) is not None:
             cells.append("SYS" if cell.group(1) == "SOC" else cell.group(1))
             position = cell.end()
-        if cells:
+        if cells and not _PEERS.search(line.text, position):
             rows.append(_Row(start.group(1), tuple(cells), tuple(line.text[position:].split()), line.number))
     return tuple(rows)
 
@@ -181,7 +183,7 @@ def _place(row: _Row, has_numa: bool) -> str:
 
 def _is_of_peers(lines: Sequence[Line]) -> bool:
     """Tells whether cells say if peers reach each other, as those of `nvidia-smi topo -p2p` do."""
-    return any(re.match(r"\s*GPU\d+\s(?:.*\s)?(?:OK|C?NS|GNS|TNS)\b", line.text) for line in lines)
+    return any(re.match(r"\s*GPU\d+\s", line.text) and _PEERS.search(line.text) for line in lines)
 
 
 def _no_matrix(lines: Sequence[Line], name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +136,22 @@ def test_glued_numbers_are_taken_apart_by_their_arithmetic(read: Callable[..., C
     for glued in (row.replace(f"{size}      {count}", size + count), row.replace(f"{time}  {algbw}", time + algbw)):
         assert glued != row
         assert read(text.replace(row, glued), name).points == one(DUMPS / name).points
+
+
+def test_rows_that_other_output_breaks_are_joined(read: Callable[..., CollectiveRun]) -> None:
+    name = "a100_1node_all_reduce_perf.txt"
+    plain = one(DUMPS / name).points
+    log = "dgx-01:1200:1300 [0] NCCL INFO 24 coll channels, 32 p2p channels\n"
+    lines = output(name).split("\n")
+    rows = [index for index, line in enumerate(lines) if line[:12].strip().isdigit()]
+    before, after = lines[rows[3]].split("     -1  ")
+    broken = [*lines]
+    broken[rows[3]] = f"{before}     -1{log}{log}  {after}"
+    assert read("\n".join(broken), name).points == plain
+    # A label before each part that is printed, as some launchers put it.
+    parts = re.compile(r"(.* -1)( +\S+ +\S+ +\S+ +0)( .*)")
+    labelled = ["[0]" + parts.sub(r"\1[0]\2[0]\3", line) for line in lines]
+    assert read("\n".join(labelled), name).points == plain
 
 
 def test_damaged_rows_are_left_out_and_named(read: Callable[..., CollectiveRun]) -> None:

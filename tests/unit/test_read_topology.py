@@ -238,6 +238,12 @@ def test_log_lines_between_the_rows_are_no_rows() -> None:
     assert levels_and_links(read_topology("\n".join(lines))) == levels_and_links(read_topology(dump("p4d")))
 
 
+def test_the_table_of_peers_beside_the_matrix_is_left_alone() -> None:
+    peers = "\n\n \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n"
+    for text in (dump("pcie_8") + peers, peers + dump("pcie_8")):
+        assert find_levels(read_topology(text).graph).sizes == (4, 2)
+
+
 def test_an_old_driver_says_soc_for_sys() -> None:
     assert find_levels(read_topology(dump("pcie_8").replace("SYS", "SOC")).graph).sizes == (4, 2)
 
