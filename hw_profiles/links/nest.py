@@ -16,8 +16,8 @@ from hw_profiles.links.wires import Wires
 _TIGHT = 1.1
 """How much more must enter a unit from its group than enters the group from outside, per rank."""
 _CONTRAST = 1.5
-"""How much more a pair inside a group must reach than a pair across, on the median, where pairs were measured alone:
-twice what the noise that `scales.GAP` allows for can make of one bandwidth."""
+"""How much more a pair inside a group must reach than a pair of the two nearest groups, on the median, where pairs were
+measured alone: more than the noise that `scales.GAP` allows for can make of one bandwidth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,17 @@ def _entering(wires: Wires, units: Sequence[Unit], groups: Sequence[Unit]) -> tu
 
 
 def _reached_alone(wires: Wires, units: Sequence[Unit], groups: Sequence[Unit]) -> tuple[float, float]:
-    """Returns the median of what two ranks of a group reach, of different units, and of what ranks of two groups do."""
-    unit_of, group_of = np.empty((2, wires.num_ranks), dtype=np.int64)
-    for parts, part_of in ((units, unit_of), (groups, group_of)):
-        for number, part in enumerate(parts):
-            part_of[list(part)] = number
-    is_inside = np.equal.outer(group_of, group_of)
-    inside = wires.between[is_inside & ~np.equal.outer(unit_of, unit_of)]
-    return float(np.median(inside)), float(np.median(wires.between[~is_inside]))
+    """Returns the median of what ranks of different units of a group reach, and that between the two nearest groups."""
+    order, size, count = [rank for group in groups for rank in group], len(groups[0]), len(groups)
+    unit_of = np.empty(wires.num_ranks, dtype=np.int64)
+    for number, unit in enumerate(units):
+        unit_of[list(unit)] = number
+    places = unit_of[order].reshape(count, size)
+    reached = wires.between[np.ix_(order, order)].reshape(count, size, count, size)
+    own = np.arange(count)
+    inside = reached[own, :, own, :][places[:, :, None] != places[:, None, :]]
+    apart = np.median(reached, axis=(1, 3))[~np.eye(count, dtype=bool)]
+    return float(np.median(inside)), float(apart.max())
 
 
 def _unequal(wires: Wires, units: Sequence[Unit]) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
+from itertools import permutations
 
 import pytest
-from link_machines import GB, measured
+from link_machines import GB, dgx_1, measured, mi250x
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.links.find_levels import find_levels
 from hw_profiles.links.graph_of_pairs import graph_of_pairs
+from hw_profiles.links.link_graph import LinkGraph
 from hw_profiles.schema import Pair
 
 
@@ -29,11 +32,30 @@ from hw_profiles.schema import Pair
         ((16,), (10,)),
     ],
 )
-def test_levels_are_found_through_ten_percent_of_noise(sizes: tuple[int, ...], speeds: tuple[float, ...]) -> None:
-    for seed in range(30):
-        found = find_levels(graph_of_pairs(measured(sizes, speeds, noise=0.1, seed=seed)))
-        assert found.sizes == sizes, seed
-        assert [speed / GB for speed in found.bytes_per_s] == pytest.approx(speeds, rel=0.1)
+def test_levels_are_found_through_noise(sizes: tuple[int, ...], speeds: tuple[float, ...]) -> None:
+    for noise in (0.1, 0.2):
+        for seed in range(20):
+            found = find_levels(graph_of_pairs(measured(sizes, speeds, noise=noise, seed=seed)))
+            assert found.sizes == sizes, (noise, seed)
+            assert [speed / GB for speed in found.bytes_per_s] == pytest.approx(speeds, rel=noise)
+
+
+@pytest.mark.parametrize(
+    ("graph", "elsewhere", "sizes"), [(dgx_1(), 9 * GB, (4, 2)), (mi250x(), 40 * GB, (2, 4))], ids=["DGX-1", "MI250X"]
+)
+def test_a_mesh_has_the_same_levels_where_its_pairs_are_measured(
+    graph: LinkGraph, elsewhere: float, sizes: tuple[int, ...]
+) -> None:
+    """Pairs without a link of their own go by the host."""
+    wired = {(int(link.source), int(link.target)): link.bytes_per_s for link in graph.links}
+    for seed in range(20):
+        chance = random.Random(seed)
+        pairs = [
+            Pair(source=a, target=b, bytes_per_s=speed * (1 + 0.1 * chance.uniform(-1, 1)), latency_s=1e-5)
+            for a, b in permutations(range(8), 2)
+            for speed in [wired.get((a, b), elsewhere)]
+        ]
+        assert find_levels(graph_of_pairs(pairs)).sizes == sizes
 
 
 def test_a_slow_pair_in_a_node_hides_no_level() -> None:
