@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from hw_profiles.degrees import fill
@@ -17,10 +18,19 @@ _FALLS = 0.95
 Kind = tuple[Operation, int, int]
 
 
-def curves_of(
-    runs: Sequence[CollectiveRun], shape: Shape
-) -> tuple[tuple[Curve, ...], tuple[str, ...], tuple[str, ...]]:
-    """Returns the curves, the source of each, and why runs are left out. Runs of one kind are merged: medians.
+@dataclass(frozen=True, slots=True)
+class ReadCurves:
+    """Curves, the source of each, and the files that they are from."""
+
+    curves: tuple[Curve, ...]
+    sources: tuple[str, ...]
+    files: tuple[str, ...]
+    warnings: tuple[str, ...]
+    """Which runs are left out and why, and what is odd in the others."""
+
+
+def curves_of(runs: Sequence[CollectiveRun], shape: Shape) -> ReadCurves:
+    """Returns the curves of the machine. Runs of one kind are merged: medians.
 
     A curve of a profile is of all groups of its kind at once, on groups that the machine's levels have.
     """
@@ -46,7 +56,8 @@ def curves_of(
             for before, later in pairwise(points)
             if later.seconds < _FALLS * before.seconds
         ]
-    return tuple(curves), tuple(sources), tuple(notes)
+    used = dict.fromkeys(run.file for run in runs if any(run in same for same in by_kind.values()))
+    return ReadCurves(tuple(curves), tuple(sources), tuple(used), tuple(notes))
 
 
 def _fits(run: CollectiveRun, shape: Shape) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hw_profiles.errors import ProfileError
 from hw_profiles.fit.fit_levels import fit_levels
 from hw_profiles.read.collective_operation import bus_factor
+from hw_profiles.read.machine_curves import ReadCurves
 from hw_profiles.read.machine_shape import Shape
 from hw_profiles.schema import Algorithm, Curve, HardwareProfile, Level, Operation
 
@@ -64,8 +65,7 @@ def read_levels(
     shape: Shape,
     wire_source: str,
     joints: Joints,
-    curves: Sequence[Curve],
-    files: Sequence[str],
+    measured: ReadCurves,
     like: HardwareProfile | None,
 ) -> ReadLevels:
     """Returns the levels of `shape`: what the wires carry, then what `curves` say of it.
@@ -74,22 +74,21 @@ def read_levels(
         shape: sizes and the wires' bandwidths.
         wire_source: where those are from; "" without a graph of links.
         joints: what joins the ranks of a node.
-        curves: measured.
-        files: that they are from.
+        measured: curves, and the files that they are from.
         like: a profile whose numbers stand where nothing else is known.
 
     Raises:
         ProfileError: nothing tells a level's bandwidth.
     """
-    starts = [_start(index, shape, wire_source, joints, curves, like) for index in range(len(shape.sizes))]
+    starts = [_start(index, shape, wire_source, joints, measured.curves, like) for index in range(len(shape.sizes))]
     sizes = {
         f"levels.{index}.size": f"{shape.inner_source if index < len(shape.inner) else shape.outer_source} ({size})"
         for index, size in enumerate(shape.sizes)
     }
-    if not curves:
+    if not measured.curves:
         return _unfitted(starts, sizes, shape, like)
-    fitted = fit_levels([start.level for start in starts], curves, NCCL_ALGORITHMS)
-    how = f"fitted to {', '.join(files)} (median error {fitted.median_error:.1%})"
+    fitted = fit_levels([start.level for start in starts], measured.curves, NCCL_ALGORITHMS)
+    how = f"fitted to {', '.join(measured.files)} (median error {100 * fitted.median_error:.2g} %)"
     sources = {**sizes, "calls_s": how, "startups_hidden": how}
     warnings: list[str] = []
     for index, (start, level, is_told) in enumerate(zip(starts, fitted.levels, fitted.told, strict=True)):

@@ -53,24 +53,23 @@ def read_machine(
         dump = read_topology(topology, chosen.device.name)
     graph, graph_name, wire_source = _graph(dump, topology, links)
     shape = find_shape(graph, graph_name, runs, levels, num_nodes, chosen.like)
-    curves, curve_sources, left_out = curves_of(runs, shape)
-    if runs and not curves and graph is None:
-        raise ProfileError("no file can be used:\n  " + "\n  ".join(left_out), key="collectives")
-    files = tuple(dict.fromkeys(run.file for run in runs))
-    found = read_levels(shape, wire_source, _joints(graph), curves, files, chosen.like)
+    measured = curves_of(runs, shape)
+    if runs and not measured.curves and graph is None:
+        raise ProfileError("no file can be used:\n  " + "\n  ".join(measured.warnings), key="collectives")
+    found = read_levels(shape, wire_source, _joints(graph), measured, chosen.like)
     wires = _wires(graph, shape)
     return HardwareProfile(
         name=_name(chosen, shape, graph_name, runs),
-        description=_description(chosen, shape, graph_name, files),
+        description=_description(chosen, shape, graph_name, measured.files),
         device=chosen.device,
         host=chosen.like.host if chosen.like else None,
         levels=found.levels,
         node_level=len(shape.inner) - 1,
         transport=_transport(runs),
-        algorithms=dict(algorithms_of(curves, chosen.like)),
+        algorithms=dict(algorithms_of(measured.curves, chosen.like)),
         calls_s=found.calls_s,
         startups_hidden=found.startups_hidden,
-        curves=curves,
+        curves=measured.curves,
         links=wires,
         warnings=tuple(
             dict.fromkeys(
@@ -79,7 +78,7 @@ def read_machine(
                     *shape.notes,
                     *notes,
                     *(note for run in runs for note in run.notes),
-                    *left_out,
+                    *measured.warnings,
                     *_sockets(runs),
                     *chosen.warnings,
                     *found.warnings,
@@ -90,7 +89,7 @@ def read_machine(
             **chosen.sources,
             **found.sources,
             **({"links": wire_source} if wires else {}),
-            **{f"curves.{index}": text for index, text in enumerate(curve_sources)},
+            **{f"curves.{index}": text for index, text in enumerate(measured.sources)},
         },
     )
 
@@ -181,9 +180,9 @@ def _name(chosen: ChosenDevice, shape: Shape, graph_name: str, runs: Sequence[Co
 
 def _description(chosen: ChosenDevice, shape: Shape, graph_name: str, files: Sequence[str]) -> str:
     sizes = " x ".join(str(size) for size in reversed(shape.sizes))
-    return (
-        f"{sizes} ranks of {chosen.device.name}, read from {', '.join([*([graph_name] if graph_name else []), *files])}"
-    )
+    named = [*([graph_name] if graph_name else []), *files]
+    read = ", ".join(named) if len(named) <= 3 else f"{named[0]} and {len(named) - 1} more files"
+    return f"{sizes} ranks of {chosen.device.name}, read from {read}"
 
 
 def _transport(runs: Sequence[CollectiveRun]) -> str:
