@@ -74,8 +74,7 @@ class EmulatedCluster:
         deadline_s = time.monotonic() + timeout_s
         printed: list[tuple[str, str]] = []
         try:
-            for agent in agents:
-                printed.append(agent.communicate(timeout=max(deadline_s - time.monotonic(), 0.1)))
+            printed.extend(agent.communicate(timeout=max(deadline_s - time.monotonic(), 0.1)) for agent in agents)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError(f"{' '.join(arguments)} did not end within {timeout_s:g} s") from error
         finally:

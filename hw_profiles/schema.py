@@ -181,8 +181,8 @@ class HardwareProfile(_Frozen):
     calls_s: dict[Operation, NonNegativeFloat] = {}
     """Seconds that a call of an operation takes besides its start-ups, however few its ranks; 0 where not given."""
     startups_hidden: float | None = Field(default=None, ge=0, le=1)
-    """Part of the lesser of a collective's start-ups and transfer that hides behind the greater: 0 where each step of it
-    waits for both, towards 1 where other messages fill the gaps."""
+    """Part of the lesser of a collective's start-ups and transfer that hides behind the greater: 0 where each step
+    of it waits for both, towards 1 where other messages fill the gaps."""
     curves: tuple[Curve, ...] = ()
     pairs: tuple[Pair, ...] = ()
     links: tuple[Link, ...] = ()

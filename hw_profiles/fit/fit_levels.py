@@ -9,7 +9,6 @@ the median of the operations', and `efficiency` and `startup` are each operation
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -17,8 +16,7 @@ from statistics import median
 import numpy as np
 from scipy.optimize import least_squares
 
-from costmodels.algorithms import Load, loads
-from costmodels.geometry import geometry
+from hw_profiles.fit.asked_of_levels import Asked, Modelled, Numbers, asked_of_levels
 from hw_profiles.schema import Algorithm, Curve, Level, Operation
 
 _OUTLIER = 0.1
@@ -45,14 +43,6 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """One measured point: what each algorithm asks of the levels, and the seconds it took."""
-
-    ways: tuple[tuple[tuple[Load, ...], ...], ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Reached:
     """What one operation reaches, by level."""
 
@@ -74,15 +64,12 @@ def fit_levels(
         curves: measured seconds, all groups of a kind at once.
         algorithms: how each operation is run; `port` if not given.
     """
-    sizes = tuple(level.size for level in levels)
-    points: dict[Operation, list[_Point]] = {}
-    for curve in curves:
-        own = _points(curve, sizes, algorithms.get(curve.operation, ("port",)))
-        points.setdefault(curve.operation, []).extend(own)
-    tries = [
-        (hidden, {name: _reached(of_one, levels, hidden) for name, of_one in points.items() if of_one})
-        for hidden in _HIDDEN
-    ]
+    asked = {
+        operation: asked_of_levels(own, tuple(level.size for level in levels), algorithms.get(operation, ("port",)))
+        for operation in dict.fromkeys(curve.operation for curve in curves)
+        if (own := [curve for curve in curves if curve.operation == operation])
+    }
+    tries = [(hidden, {name: _reached(each, levels, hidden) for name, each in asked.items()}) for hidden in _HIDDEN]
     hidden, found = min(tries, key=lambda each: sum(reached.loss for reached in each[1].values()))
     errors = [error for reached in found.values() for error in reached.errors]
     return Fitted(
@@ -94,74 +81,31 @@ def fit_levels(
     )
 
 
-def _points(curve: Curve, sizes: tuple[int, ...], algorithms: Sequence[Algorithm]) -> list[_Point]:
-    spanned = geometry(sizes, curve.degree_from, curve.degree_to)
-    return [
-        _Point(tuple(loads(each, curve.operation, spanned, point.bytes) for each in algorithms), point.seconds)
-        for point in curve.points
-        if spanned
-    ]
-
-
-def _reached(points: Sequence[_Point], levels: Sequence[Level], hidden: float) -> _Reached:
+def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
     """Finds the bandwidths and start-ups of one operation on the levels that its points cross."""
-    crossed = sorted({load.geometry.level for point in points for way in point.ways for phase in way for load in phase})
-    alphas_s = [_first_alpha_s(points, at) / 2 for at in crossed]
-    start = np.log([*(levels[at].unit_bytes_per_s for at in crossed), *alphas_s, min(alphas_s)])
+    crossed = [at for at in range(len(levels)) if asked.crosses(at)]
+    rates = [levels[at].unit_bytes_per_s for at in crossed]
+    alphas_s = [asked.quickest_startup_s(at) / 2 for at in crossed]
+    start = np.log([*rates, *alphas_s, min(alphas_s)])
 
-    def seconds_of(point: _Point, logs: np.ndarray) -> tuple[float, frozenset[int]]:
+    def modelled(logs: Numbers) -> Modelled:
         values = np.exp(logs)
-        rates = dict(zip(crossed, values, strict=False))
-        alphas = dict(zip(crossed, values[len(crossed) : -1], strict=True))
-        return min(
-            (_seconds(way, rates, alphas, float(values[-1]), hidden) for way in point.ways), key=lambda each: each[0]
-        )
+        all_rates, all_alphas = np.ones(len(levels)), np.zeros(len(levels))
+        all_rates[crossed], all_alphas[crossed] = values[: len(crossed)], values[len(crossed) : -1]
+        return asked.modelled(all_rates, all_alphas, float(values[-1]), hidden)
 
-    def residuals(logs: np.ndarray) -> np.ndarray:
-        off = [math.log(seconds_of(point, logs)[0] / point.seconds) for point in points]
-        return np.concatenate([off, _HOLD * (logs - start)])
+    def residuals(logs: Numbers) -> Numbers:
+        return np.concatenate([np.log(modelled(logs).seconds / asked.measured_s), _HOLD * (logs - start)])
 
     found = least_squares(residuals, start, loss="soft_l1", f_scale=_OUTLIER)
-    logs = found.x
-    bound = frozenset().union(*(seconds_of(point, logs)[1] for point in points))
-    values = np.exp(logs)
+    values, at_best = np.exp(found.x), modelled(found.x)
     return _Reached(
-        {at: float(rate) for at, rate in zip(crossed, values, strict=False) if at in bound},
+        {at: float(rate) for at, rate in zip(crossed, values, strict=False) if at_best.is_bound_by(at)},
         {at: float(alpha) for at, alpha in zip(crossed, values[len(crossed) : -1], strict=True)},
         float(values[-1]),
-        tuple(abs(seconds_of(point, logs)[0] / point.seconds - 1) for point in points),
+        tuple(float(error) for error in abs(at_best.seconds / asked.measured_s - 1)),
         float(found.cost),
     )
-
-
-def _first_alpha_s(points: Sequence[_Point], at: int) -> float:
-    """Returns a first guess at a start-up: the quickest point's share of one hop."""
-    return min(
-        point.seconds / max(1, sum(load.startups[0] for phase in point.ways[0] for load in phase))
-        for point in points
-        if any(load.geometry.level == at for phase in point.ways[0] for load in phase)
-    )
-
-
-def _seconds(
-    way: Sequence[Sequence[Load]], rates: Mapping[int, float], alphas: Mapping[int, float], call_s: float, hidden: float
-) -> tuple[float, frozenset[int]]:
-    """Returns an algorithm's seconds, and the levels whose links are a good part of them."""
-    startups_s = call_s
-    slowest: list[tuple[float, int]] = []
-    for phase in way:
-        slowest.append(max((load.entering_bytes / rates[load.geometry.level], load.geometry.level) for load in phase))
-        startups_s += min(
-            sum(load.startups[kind] * alphas[load.geometry.level] for load in phase)
-            for kind in range(len(phase[0].startups))
-        )
-    links_s = sum(seconds for seconds, _ in slowest)
-    total_s = links_s + startups_s - hidden * min(links_s, startups_s)
-    return total_s, frozenset(at for seconds, at in slowest if seconds > _BINDING * total_s)
-
-
-_BINDING = 0.25
-"""A level's links tell something of themselves where they are at least this part of a point's seconds."""
 
 
 def _level(index: int, level: Level, found: Mapping[Operation, _Reached]) -> Level:
