@@ -15,6 +15,8 @@ Matrix = NDArray[np.float64]
 
 _WHOLE = 2**29
 """Capacities are whole numbers to the solver: the largest sum of them becomes this, far inside 32 bits."""
+_EXACT, _MOST_ROUNDS = 1e-6, 8
+"""What rounding to whole numbers may change of a flow, and how often to try for it."""
 
 
 def capacities(graph: LinkGraph) -> Matrix:
@@ -73,10 +75,22 @@ def pair_bandwidths(matrix: Matrix, num_ranks: int) -> Matrix:
 
 
 def _largest_flow(matrix: Matrix) -> float:
-    """Returns the largest flow from vertex 0 to vertex 1."""
-    largest = max(matrix.sum(axis=0).max(), matrix.sum(axis=1).max())
-    if largest == 0:
-        return 0.0
-    scale = _WHOLE / largest
-    flow = maximum_flow(csr_array(np.rint(matrix * scale).astype(np.int32)), 0, 1)
-    return float(flow.flow_value / scale)
+    """Returns the largest flow from vertex 0 to vertex 1.
+
+    Whole numbers of 32 bits hide narrow links beside wide ones, so the links are cut to what can flow at most until
+    rounding is no matter.
+    """
+    most = min(matrix[0].sum(), matrix[:, 1].sum())
+    flow = 0.0
+    for _ in range(_MOST_ROUNDS):
+        links = np.minimum(matrix, most)
+        largest = max(links.sum(axis=0).max(), links.sum(axis=1).max())
+        if largest == 0:
+            return 0.0
+        unit = largest / _WHOLE
+        flow = maximum_flow(csr_array(np.rint(links / unit).astype(np.int32)), 0, 1).flow_value * unit
+        rounding = unit * np.count_nonzero(links)
+        if rounding <= _EXACT * flow:
+            break
+        most = min(most, flow + rounding)
+    return float(flow)

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw_profiles.links.find_levels import find_levels
+from hw_profiles.links.flow import capacities, entering
 from hw_profiles.links.link_graph import LinkGraph
 from hw_profiles.links.wire_bound import wire_bound_s
 from hw_profiles.schema import Link, Operation
@@ -157,6 +159,27 @@ def test_bounds_grow_with_bytes_and_shrink_with_speed_in_proportion(
     links = tuple(link.model_copy(update={"bytes_per_s": link.bytes_per_s * factor}) for link in graph.links)
     faster = LinkGraph(graph.ranks, graph.switches, links)
     assert wire_bound_s(faster, operation, *degrees, 1) == pytest.approx(one / factor, rel=1e-6)
+
+
+@settings(max_examples=60)
+@given(graphs(ranks=(3, 4, 5), most_switches=4), st.lists(st.integers(-3, 12), min_size=40, max_size=40))
+def test_flows_are_exact_however_unlike_the_links(graph: LinkGraph, powers: list[int]) -> None:
+    """networkx as the reference; all but the first two ranks send, and pass nothing on."""
+    links = [
+        link.model_copy(update={"bytes_per_s": link.bytes_per_s * 10.0 ** powers[number % 40]})
+        for number, link in enumerate(graph.links)
+    ]
+    wide = LinkGraph(graph.ranks, graph.switches, tuple(links))
+    reference = nx.DiGraph()
+    reference.add_nodes_from(["source", "sink"])
+    for link in links:
+        reference.add_edge(link.source, link.target, capacity=link.bytes_per_s)
+    for number, rank in enumerate(graph.ranks):
+        reference.remove_edges_from([*(reference.in_edges(rank) if number > 1 else reference.out_edges(rank))])
+        reference.add_edge(*(("source", rank) if number > 1 else (rank, "sink")))
+    n = len(graph.ranks)
+    flow = entering(capacities(wide), (0, 1), tuple(range(2, n)), n)
+    assert flow == pytest.approx(nx.maximum_flow_value(reference, "source", "sink"), rel=1e-5)
 
 
 @given(graphs(ranks=(1, 2, 3, 4, 6, 8, 9, 12), most_switches=4))
