@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sympy import Expr, Symbol
+from sympy import Expr, Min, Symbol
 
 from costmodels.engine import Operation
 from costmodels.geometry import Geometry
@@ -36,6 +36,7 @@ one unit. n: ranks of a group. k: stages of a binary tree over the units, ceil(l
 ARGUMENTS = (MESSAGE_BYTES, UNITS, GROUPS, GROUP_RANKS, GROUP_SIZE, STAGES)
 
 _ALL = GROUPS * MESSAGE_BYTES
+_SIDES = Min(2, STAGES)  # type: ignore[no-untyped-call]
 _FROM_OTHER_UNITS = _ALL * (UNITS - 1) / UNITS
 _FROM_OTHER_RANKS = _ALL * (GROUP_SIZE - 1) / GROUP_SIZE
 _DIRECT = _ALL * GROUP_RANKS**2 * (UNITS - 1) / GROUP_SIZE
@@ -100,8 +101,10 @@ PHASES: dict[Algorithm, dict[Operation, tuple[Phase, ...]]] = {
     "port": _PORT,
     "ring": _RING,
     "tree": {
-        # Up and down two trees that share the message, so that no unit is a leaf of both.
-        "all_reduce": (Phase(2 * _FROM_OTHER_UNITS, ("chain and tree",), times=2),),
+        # Two trees share the message, and no unit is a leaf of both. Of two units each gets the other's half of each
+        # tree. Of more, an inner one gets its half from two sides on the way up and once on the way down, and as a leaf
+        # of the other tree once.
+        "all_reduce": (Phase(_ALL * _SIDES, ("chain and tree",), times=2),),
         # Every rank that has the message sends all of it on, in each stage, through its unit's port: nearest first, but
         # a rank's sends share the port and end together, so that stages add up.
         "broadcast": (Phase(_ALL * GROUP_RANKS * STAGES * (STAGES + 1) / 2, ("tree",)),),
@@ -167,7 +170,8 @@ SOURCES: dict[Algorithm, str] = {
     "port": "the cut around one unit: what its ranks have not must enter it",
     "ring": "nccl-tests doc/PERFORMANCE.md: (n-1)/n of the message crosses each link of a ring, twice for an all-"
     "reduce; a broadcast and a reduce pass all of it along a chain; gloo/allgather.cc and allreduce.cc",
-    "tree": "NCCL 2.4's double binary trees (NVIDIA developer blog, 2019); a broadcast of gloo: gloo/broadcast.cc, "
+    "tree": "NCCL 2.4's double binary trees (NVIDIA developer blog, 2019), better than a ring on two nodes alone "
+    "(NVIDIA/nccl issue 812: on 16 ranks S against 2 S 15/16); a broadcast of gloo: gloo/broadcast.cc, "
     "binomial, nearest first",
     "hierarchical": "one collective for each level, in turn: MiCS (arXiv 2205.00119) section 3.3, ZeRO++ (arXiv "
     "2306.10209) section 3.3",

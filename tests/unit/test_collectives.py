@@ -175,6 +175,13 @@ def test_a_flat_ring_brings_all_but_a_shard_into_each_node() -> None:
     assert by("port", "all_gather", 1, 16, TWO_NODES) == pytest.approx(GB / 2 / 100e9 + 14e-6 + 10e-6)
 
 
+@pytest.mark.parametrize(("nodes", "times"), [(2, 1), (3, 2), (4, 2), (16, 2)])
+def test_a_tree_brings_a_message_into_two_nodes_once_and_into_more_twice(nodes: int, times: int) -> None:
+    # NVIDIA/nccl issue 812: on two nodes S, less than a ring has; beyond two there is no such gain.
+    flat = Network((NetworkLevel(8, 1e15, 0.0), NetworkLevel(nodes, 100e9, 0.0)))
+    assert by("tree", "all_reduce", 1, 8 * nodes, flat) == pytest.approx(times * GB / 100e9)
+
+
 def test_a_tree_beats_a_ring_between_two_nodes_and_for_small_messages_everywhere() -> None:
     assert by("tree", "all_reduce", 8, 16, TWO_NODES) == pytest.approx(8 * GB / 100e9 + 2 * 10e-6)
     assert by("tree", "all_reduce", 1, 16, TWO_NODES) < by("ring", "all_reduce", 1, 16, TWO_NODES)
