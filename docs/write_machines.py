@@ -98,7 +98,8 @@ def bus_bandwidths() -> list[str]:
         "|---|---:|---|---:|---:|---:|---:|---:|---|",
         *(
             f"| {row.machine} | {row.num_nodes} | {row.operation.replace('_', '-')} "
-            f"| {row.degree_to // row.degree_from} | {row.message_bytes / 2**30:g} GiB | {row.published / 1e9:.4g} | {row.predicted / 1e9:.4g} "
+            f"| {row.degree_to // row.degree_from} | {row.message_bytes / 2**30:g} GiB "
+            f"| {row.published / 1e9:.4g} | {row.predicted / 1e9:.4g} "
             f"| {(row.predicted / row.published - 1) * 100:+.1f} % | {row.source} |"
             for row in rows()
         ),
