@@ -15,7 +15,8 @@ ranks of others. Levels nest, so they are found from the inside, starting with s
 
    in words, what enters a unit from its own group, per rank, exceeds what enters the group from outside. The pairs with
    two links in a hybrid cube mesh are not tight (50 GB/s from the mate, 100 from others), its quads are (100 and 37.5).
-   Pairs that were measured alone may share wires, so their sums say nothing and the test is left out.
+   Pairs that were measured alone may share wires, so their sums say nothing; there the median over pairs inside the
+   groups must be 1.5 times that between the two nearest groups.
 4. The smallest candidate that is tight (of the fastest scale, where several are) makes the units of the next level, and
    the search goes on among them. All ranks together are the outermost level.
 
