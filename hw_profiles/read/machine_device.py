@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import load, shipped_names
 from hw_profiles.read.collective_run import CollectiveRun
+from hw_profiles.read.topology import Vendor
 from hw_profiles.schema import Device, HardwareProfile, UnknownDevice
 
 
@@ -25,17 +25,17 @@ class ChosenDevice:
     warnings: tuple[str, ...]
 
 
-def choose_device(
-    runs: Sequence[CollectiveRun], like: str | None, vendor: Literal["nvidia", "amd"] | None
-) -> ChosenDevice:
+def choose_device(runs: Sequence[CollectiveRun], like: str | None, vendor: Vendor | None) -> ChosenDevice:
     """Returns the device that `runs` name, from the shipped profile that has it, or from the profile `like`.
 
     Raises:
         ProfileError: the runs are of different devices, or there is no profile `like`.
     """
     names, warnings = _names(runs)
+    _check_vendor([(run.file, name) for run in runs for name in run.device_names], vendor)
     if like is not None:
         model = load(like)
+        _check_vendor([(f"--like {like}", model.device.name)], vendor)
         if names and not any(same_device(name, model.device.name) for name in names):
             warnings = (
                 *warnings,
@@ -67,6 +67,20 @@ def choose_device(
     unknown = {"nvidia": "unknown NVIDIA GPU", "amd": "unknown AMD GPU", None: "unknown"}[vendor]
     text = "nothing read names the device: --like NAME takes the figures of a profile that has it"
     return ChosenDevice(UnknownDevice(name=unknown, kind="cuda"), None, {}, (text,))
+
+
+def _check_vendor(named: Sequence[tuple[str, str]], vendor: Vendor | None) -> None:
+    """Refuses devices of another vendor than the topology dump is of."""
+    for origin, name in named:
+        own: Vendor | None = "amd" if re.search(r"\bAMD\b|\bMI\d", name) else None
+        if re.search(r"NVIDIA|Tesla|GeForce", name):
+            own = "nvidia"
+        if vendor is not None and own not in (None, vendor):
+            raise ProfileError(
+                f"the topology dump is of {vendor.upper()} GPUs, but {origin} has {name}; give files of one machine",
+                key="device.name",
+                value=name,
+            )
 
 
 def same_device(one: str, other: str) -> bool:

@@ -13,6 +13,7 @@ from hw_profiles.links.level_bandwidth import level_bandwidth
 from hw_profiles.links.link_graph import LinkGraph, Unit
 from hw_profiles.links.wires import wires_of
 from hw_profiles.read.collective_run import CollectiveRun
+from hw_profiles.read.machine_links import NodeLinks
 from hw_profiles.schema import HardwareProfile
 
 
@@ -44,8 +45,7 @@ class Shape:
 
 
 def find_shape(
-    graph: LinkGraph | None,
-    graph_name: str,
+    node: NodeLinks | None,
     runs: Sequence[CollectiveRun],
     levels: tuple[int, ...] | None,
     num_nodes: int | None,
@@ -54,8 +54,7 @@ def find_shape(
     """Returns the machine's levels: those given, else those of the graph, else a node and a cluster by the runs.
 
     Args:
-        graph: the links of one node, if known.
-        graph_name: of the file that it is from.
+        node: the links of one node, if known.
         runs: benchmarks, on any part of the machine.
         levels: sizes inner first, of one node or of the whole machine, in place of found ones.
         num_nodes: in place of the most nodes of any run.
@@ -64,32 +63,42 @@ def find_shape(
     Raises:
         ProfileError: the files and options contradict each other.
     """
-    per_node, source = _ranks_per_node(graph, graph_name, runs, levels, num_nodes)
+    per_node, source = _ranks_per_node(node, runs, levels, num_nodes)
     _check_runs(runs, per_node, source)
     told = [run for run in runs if run.ranks_per_node == per_node]
     most = max((run.num_nodes for run in told), default=1)
     nodes, outer_source = (num_nodes, "--nodes") if num_nodes else (most, _largest(told, most))
     inner, given_outer = _split(levels, per_node, nodes, source) if levels else ((per_node,), None)
     outer = given_outer or _outer(nodes, like)
-    if graph is None or per_node == 1:
-        return Shape(inner, outer, (), (), "--levels" if levels else source, outer_source, ())
+    if node is None or per_node == 1:
+        notes = _whole_node(per_node, nodes, source) if node is None else ()
+        return Shape(inner, outer, (), (), "--levels" if levels else source, outer_source, notes)
     if levels:
-        return Shape(inner, outer, _bandwidths(graph, inner), tuple(range(per_node)), "--levels", outer_source, ())
-    found = find_levels(graph)
-    source = f"the links of {graph_name}: clusters of equal size, found from the fastest links on"
+        return Shape(inner, outer, _bandwidths(node.graph, inner), tuple(range(per_node)), "--levels", outer_source, ())
+    found = find_levels(node.graph)
+    source = f"the links of {node.file}: clusters of equal size, found from the fastest links on"
     return Shape(found.sizes, outer, found.bytes_per_s, found.order, source, outer_source, found.notes)
 
 
+def _whole_node(per_node: int, nodes: int, source: str) -> tuple[str, ...]:
+    """Says what a run with one rank on each of several nodes leaves open."""
+    if per_node > 1 or nodes == 1:
+        return ()
+    return (
+        f"{source} ran one rank on each node: taken to be all that a node has; if it has more, give --topology, or "
+        "a run with all of them",
+    )
+
+
 def _ranks_per_node(
-    graph: LinkGraph | None,
-    graph_name: str,
+    node: NodeLinks | None,
     runs: Sequence[CollectiveRun],
     levels: tuple[int, ...] | None,
     num_nodes: int | None,
 ) -> tuple[int, str]:
     """Returns the ranks of one node and who says so."""
-    if graph is not None:
-        return len(graph.ranks), graph_name
+    if node is not None:
+        return len(node.graph.ranks), node.file
     fullest = max(runs, key=lambda run: run.ranks_per_node, default=None)
     if fullest is not None:
         return fullest.ranks_per_node, fullest.file

@@ -191,6 +191,10 @@ def _no_matrix(lines: Sequence[Line], name: str) -> str:
     text = "\n".join(line.text for line in lines)
     if _is_of_peers(lines):
         return f"{name} is the table of `nvidia-smi topo -p2p`, which names no links; {_AGAIN}"
+    if text.lstrip().startswith(("{", "[")):
+        return (
+            f"{name} is JSON; give the table that `nvidia-smi topo -m` or `rocm-smi --showtopo` prints without --json"
+        )
     if "NVIDIA-SMI" in text and "Driver Version" in text:
         return f"{name} is the overview of `nvidia-smi`, without topology; {_AGAIN}"
     if re.search(r"No devices were found|command not found|Failed to initialize NVML|couldn't communicate", text):

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import get_args
 
 from hw_profiles.errors import ProfileError
-from hw_profiles.links.link_graph import LinkGraph
-from hw_profiles.links.read_links import read_links
 from hw_profiles.read.collective_run import CollectiveRun
 from hw_profiles.read.machine_curves import curves_of
 from hw_profiles.read.machine_device import ChosenDevice, choose_device
-from hw_profiles.read.machine_levels import Joints, algorithms_of, read_levels
+from hw_profiles.read.machine_levels import algorithms_of, read_levels
+from hw_profiles.read.machine_links import NodeLinks, node_links
 from hw_profiles.read.machine_shape import Shape, find_shape
 from hw_profiles.read.read_collectives import read_collectives
 from hw_profiles.read.read_topology import read_topology
@@ -51,13 +50,14 @@ def read_machine(
     chosen = choose_device(runs, like, dump.vendor if dump else None)
     if topology is not None and chosen.device.name:
         dump = read_topology(topology, chosen.device.name)
-    graph, graph_name, wire_source = _graph(dump, topology, links)
-    shape = find_shape(graph, graph_name, runs, levels, num_nodes, chosen.like)
+    node = node_links(dump, topology, links)
+    graph_name = node.file if node is not None else ""
+    shape = find_shape(node, runs, levels, num_nodes, chosen.like)
     measured = curves_of(runs, shape)
-    if runs and not measured.curves and graph is None:
+    if runs and not measured.curves and node is None:
         raise ProfileError("no file can be used:\n  " + "\n  ".join(measured.warnings), key="collectives")
-    found = read_levels(shape, wire_source, _joints(graph), measured, chosen.like)
-    wires = _wires(graph, shape)
+    found = read_levels(shape, node, measured, chosen.like)
+    wires = _wires(node, shape)
     return HardwareProfile(
         name=_name(chosen, shape, graph_name, runs),
         description=_description(chosen, shape, graph_name, measured.files),
@@ -88,7 +88,8 @@ def read_machine(
         sources={
             **chosen.sources,
             **found.sources,
-            **({"links": wire_source} if wires else {}),
+            **({"links": node.source} if node is not None and wires else {}),
+            **_cards(dump, topology),
             **{f"curves.{index}": text for index, text in enumerate(measured.sources)},
         },
     )
@@ -123,47 +124,28 @@ def _with_operation(path: Path) -> tuple[Path, Operation | None]:
     return (Path(rest), operation) if equals and operation is not None else (path, None)
 
 
-def _graph(dump: Topology | None, topology: Path | None, links: Path | None) -> tuple[LinkGraph | None, str, str]:
-    """Returns the links of one node, the file that they are from, and the source of their bandwidths."""
-    if links is not None:
-        graph = read_links(links)
-        if dump is not None and dump.num_gpus != len(graph.ranks):
-            raise ProfileError(
-                f"{topology} has {dump.num_gpus} GPUs and {links} {len(graph.ranks)} ranks; give files of one machine",
-                key="links",
-                value=len(graph.ranks),
-                expected=str(dump.num_gpus),
-            )
-        return graph, links.name, f"{links.name}: bandwidths of the links as given there"
-    if dump is not None and topology is not None:
-        return dump.graph, topology.name, "; ".join(dump.sources)
-    return None, "", ""
+def _cards(dump: Topology | None, topology: Path | None) -> dict[str, str]:
+    """Says which network cards are near GPUs, and which are for storage or management."""
+    if dump is None or topology is None or not dump.nics:
+        return {}
+    near = ", ".join(nic.name for nic in dump.nics if nic.use == "compute")
+    others = ", ".join(nic.name for nic in dump.nics if nic.use == "other")
+    farther = f"; farther from all of them, for storage or management: {others}" if others else ""
+    return {"transport": f"{topology.name}: network cards near GPUs: {near}{farther}"}
 
 
-def _joints(graph: LinkGraph | None) -> Joints:
-    """Returns what joins the GPUs of a dump; links of which only bandwidths are given are wires."""
-    if graph is None:
-        return Joints(has_wires=True, has_pcie=False, has_sockets=False)
-    return Joints(
-        has_wires=any({link.source, link.target} <= {*graph.ranks} for link in graph.links)
-        or any(switch.startswith("nvswitch") for switch in graph.switches),
-        has_pcie=any(switch.startswith(("pcie", "host-bridge", "numa-node", "sockets")) for switch in graph.switches),
-        has_sockets=any(switch.startswith("sockets") for switch in graph.switches),
-    )
-
-
-def _wires(graph: LinkGraph | None, shape: Shape) -> tuple[Link, ...]:
+def _wires(node: NodeLinks | None, shape: Shape) -> tuple[Link, ...]:
     """Returns the links with each rank by its number in the profile."""
-    if graph is None:
+    if node is None:
         return ()
-    number = {graph.ranks[place]: str(rank) for rank, place in enumerate(shape.order)}
+    number = {node.graph.ranks[place]: str(rank) for rank, place in enumerate(shape.order)}
     return tuple(
         Link(
             source=number.get(link.source, link.source),
             target=number.get(link.target, link.target),
             bytes_per_s=link.bytes_per_s,
         )
-        for link in graph.links
+        for link in node.graph.links
     )
 
 

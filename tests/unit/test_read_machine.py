@@ -72,6 +72,7 @@ def test_like_gives_device_host_and_network() -> None:
     assert profile.host == model.host
     assert sizes(profile) == [("node", 8), ("cluster", 1)]
     assert profile.levels[0].unit_bytes_per_s == 300e9, "the dump's own wires come first"
+    assert profile.levels[0].efficiency == model.levels[0].efficiency, "what collectives reach of the wires"
     assert profile.levels[1].unit_bytes_per_s == model.levels[1].unit_bytes_per_s
     assert "dgx-a100-80gb (--like)" in profile.sources["levels.1.unit_bytes_per_s"]
     assert "dgx-a100-80gb (--like)" in profile.sources["device.memory_bytes"]
@@ -179,6 +180,25 @@ def test_files_that_contradict_each_other_are_refused() -> None:
         read_machine(None, (ONE_NODE[0], DUMPS / "h100_cycles_all_reduce_perf.txt"), None)
     with pytest.raises(ProfileError, match="no profile 'dgx-a1000'"):
         read_machine(DGX_A100, (), None, like="dgx-a1000")
+
+
+def test_devices_of_another_vendor_than_the_dump_are_refused() -> None:
+    with pytest.raises(ProfileError, match=r"dump is of AMD GPUs, but --like dgx-h100 has NVIDIA H100"):
+        read_machine(DUMPS / "mi300x.txt", (), None, like="dgx-h100")
+    with pytest.raises(ProfileError, match=r"dump is of NVIDIA GPUs, but mi300x_rccl.* has AMD Instinct MI300X"):
+        read_machine(DGX_A100, (DUMPS / "mi300x_rccl_all_gather_perf.txt",), None)
+
+
+def test_one_rank_per_node_without_a_topology_is_said_to_be_a_guess() -> None:
+    profile = read_machine(None, (ONE_PER_NODE,), None)
+    assert sizes(profile) == [("node", 1), ("cluster", 2)]
+    assert any("one rank on each node: taken to be all" in warning for warning in profile.warnings)
+
+
+def test_network_cards_are_named_with_their_use() -> None:
+    source = read_machine(DGX_A100, (), None).sources["transport"]
+    assert "near GPUs: mlx5_0, mlx5_1" in source
+    assert source.endswith("for storage or management: mlx5_4, mlx5_5")
 
 
 def test_another_device_than_the_named_one_is_a_warning() -> None:

@@ -264,6 +264,7 @@ DAMAGED = {
     "an empty file": ("", ["is no topology dump", "nvidia-smi topo -m"]),
     "another file": ("all: build\n\tcc main.c\n", ["is no topology dump", "rocm-smi --showtopo"]),
     "the overview": ("| NVIDIA-SMI 535.104  Driver Version: 535.104  CUDA Version: 12.2 |\n", ["overview", "topo -m"]),
+    "a JSON": ('{"system": {"(Topology) Weight": "15"}}\n', ["is JSON", "without --json"]),
     "a failed command": ("bash: nvidia-smi: command not found\n", ["failed command"]),
     "the table of peers": ("\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n", ["topo -p2p", "names no links"]),
     "a lost row": (without_line("dgx_a100", "GPU3\t"), ["GPU3", "no such row"]),
