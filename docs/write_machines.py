@@ -35,10 +35,11 @@ def page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     for name, part in PARTS.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->\n)", re.DOTALL)
-        if not pattern.search(text):
+        found = pattern.search(text)
+        if found is None:
             raise ValueError(f"{PAGE} has no place for {name}: <!-- {name} --> ... <!-- end -->")
-        body = "\n".join(part()) + "\n"
-        text = pattern.sub(lambda match, body=body: match[1] + body + match[2], text, count=1)
+        start, end = found.span(1)[1], found.span(2)[0]
+        text = text[:start] + "\n".join(part()) + "\n" + text[end:]
     return text
 
 
@@ -75,7 +76,7 @@ def sources() -> list[str]:
 def anchors() -> list[str]:
     """Returns published times and throughputs beside what the collective model gives for the shipped machines."""
     sys.path.append(str(PUBLISHED))
-    from network_anchors import anchors as found  # type: ignore[import-not-found]
+    from network_anchors import anchors as found
 
     return [
         "| run | figure | unit | published | predicted | error |",
@@ -91,7 +92,7 @@ def anchors() -> list[str]:
 def bus_bandwidths() -> list[str]:
     """Returns published bus bandwidths beside the model's."""
     sys.path.append(str(PUBLISHED))
-    from bus_bandwidths import rows  # type: ignore[import-not-found]
+    from bus_bandwidths import rows
 
     return [
         "| machine | nodes | operation | ranks | message | GB/s published | predicted | error | published in |",
