@@ -105,9 +105,10 @@ PHASES: dict[Algorithm, dict[Operation, tuple[Phase, ...]]] = {
         # tree. Of more, an inner one gets its half from two sides on the way up and once on the way down, and as a leaf
         # of the other tree once.
         "all_reduce": (Phase(_ALL * _SIDES, ("chain and tree",), times=2),),
-        # Every rank that has the message sends all of it on, in each stage, through its unit's port: nearest first, but
-        # a rank's sends share the port and end together, so that stages add up.
-        "broadcast": (Phase(_ALL * GROUP_RANKS * STAGES * (STAGES + 1) / 2, ("tree",)),),
+        # Every rank that has the message sends all of it on, in each stage, through its unit's port. In turn that would
+        # be k messages; if a rank's sends share the port until all end, k(k+1)/2: halfway, as over shaped links, where
+        # two stages were 2.0 messages (256 KiB) to 2.8 (4 MiB).
+        "broadcast": (Phase(_ALL * GROUP_RANKS * STAGES * (STAGES + 3) / 4, ("tree",)),),
     },
     "hierarchical": _of_levels("in turn"),
     "ho_ring": _of_levels("side by side"),

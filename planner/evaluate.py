@@ -54,6 +54,7 @@ def evaluate(
                 count=kind.count,
                 seconds=kind.seconds,
                 exposed_s=kind.exposed_s,
+                known=kind.provenance,
             )
             for kind in time.kinds
         ),

@@ -105,6 +105,8 @@ class PredictedTraffic(_Frozen):
     count: int
     seconds: float
     exposed_s: float
+    known: Literal["measured", "interpolated", "modelled"]
+    """How the seconds are known: those of the least certain message."""
 
 
 class ExposedTime(_Frozen):

@@ -47,6 +47,10 @@ class Asked:
         """Tells whether any point's group spans a level."""
         return bool((self.startups[..., level] > 0).any())
 
+    def best_bytes_per_s(self, level: int) -> float:
+        """Returns the most that entered a unit of the level in a second, of all points."""
+        return float((self.entering_bytes[0, :, :, level].max(axis=0) / self.measured_s).max())
+
     def quickest_startup_s(self, level: int) -> float:
         """Returns the least seconds of a point for each of its start-ups, of those that cross the level."""
         crossing = (self.startups[0, :, 0, :, level] > 0).any(axis=0)

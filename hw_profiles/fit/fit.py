@@ -154,7 +154,7 @@ def _sources(measurement: Measurement, has_peak: bool, fitted: Fitted) -> dict[s
         "device.overlap": "derived: CPU ranks compute and communicate with the same cores, devices have copy engines",
         "host": how,
         "calls_s": f"{how}; fitted with the levels",
-        "startups_hidden": f"{how}; fitted with the levels, the best of quarters from 0 to 1",
+        "startups_hidden": f"{how}; fitted with the levels, the best of a few parts from 0 to 1",
         "curves": f"{how}; means of the middle half, all groups of a kind at once",
     }
     for index, is_told in enumerate(fitted.told):

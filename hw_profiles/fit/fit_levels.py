@@ -21,7 +21,7 @@ from hw_profiles.schema import Algorithm, Curve, Level, Operation
 
 _OUTLIER = 0.1
 """A point that is off by more than this part counts less than its square."""
-_HIDDEN = (0.0, 0.25, 0.5, 0.75, 1.0)
+_HIDDEN = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 """What is tried for the part of start-ups that hides behind transfers; one for all operations."""
 _HOLD = 0.02
 """How hard what no point tells is held to where it began, in units of a point's error."""
@@ -84,7 +84,8 @@ def fit_levels(
 def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
     """Finds the bandwidths and start-ups of one operation on the levels that its points cross."""
     crossed = [at for at in range(len(levels)) if asked.crosses(at)]
-    rates = [levels[at].unit_bytes_per_s for at in crossed]
+    # Inner links begin faster than they were seen: slower than the outer, they would never be let go again.
+    rates = [asked.best_bytes_per_s(at) * (1 if at == crossed[-1] else 2) for at in crossed]
     alphas_s = [asked.quickest_startup_s(at) / 2 for at in crossed]
     start = np.log([*rates, *alphas_s, min(alphas_s)])
 

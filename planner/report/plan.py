@@ -177,6 +177,7 @@ def _traffic(plan: Plan) -> RenderableType:
     table.add_column("collective", no_wrap=True)
     for name in ("bytes", "messages", "busy", "exposed"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("time is", no_wrap=True, style="dim")
     bytes_of_all = bytes_unit(max((row.bytes for row in rows), default=0))
     seconds_of_all = seconds_unit(max((max(row.seconds, row.exposed_s) for row in rows), default=0.0))
     for row in rows:
@@ -186,6 +187,7 @@ def _traffic(plan: Plan) -> RenderableType:
             f"{row.count:,}",
             seconds_in(seconds_of_all, row.seconds),
             seconds_in(seconds_of_all, row.exposed_s),
+            row.known,
         )
     return table
 

@@ -104,6 +104,7 @@ PLAN = Plan(
                 count=6,
                 seconds=0.040,
                 exposed_s=0.030,
+                known="modelled",
             ),
             PredictedTraffic(
                 operation="all_gather",
@@ -113,6 +114,7 @@ PLAN = Plan(
                 count=3,
                 seconds=0.020,
                 exposed_s=0.020,
+                known="modelled",
             ),
         ),
         exposed=ExposedTime(forward_s=0.0, backward_s=0.0, boundary_s=0.030, update_s=0.0195, control_s=0.0005),
