@@ -276,7 +276,8 @@ def profile(
         Path | None, typer.Option(metavar="FILE", help="Read: `nvidia-smi topo -m` or `rocm-smi --showtopo`.")
     ] = None,
     collectives: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Read: output of nccl-tests or rccl-tests. Repeatable.")
+        list[Path] | None,
+        typer.Option(metavar="[OPERATION=]FILE", help="Read: output of nccl-tests or rccl-tests. Repeatable."),
     ] = None,
     links: Annotated[Path | None, typer.Option(metavar="FILE", help="Read: a JSON of links with bandwidths.")] = None,
     like: Annotated[
