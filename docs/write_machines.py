@@ -107,11 +107,34 @@ def bus_bandwidths() -> list[str]:
     ]
 
 
+def sizes() -> list[str]:
+    """Returns published and predicted bus bandwidths of an all-reduce by its size."""
+    sys.path.append(str(PUBLISHED))
+    from bus_bandwidths import SWEPT, sweep
+
+    swept = [sweep(name) for name in SWEPT]
+    return [
+        "| message | " + " | ".join(f"{name}: published | predicted | error" for name in SWEPT) + " |",
+        "|---:|" + "---:|---:|---:|" * len(SWEPT),
+        *(
+            f"| {row[0].message_bytes / 2**20:g} MiB | "
+            + " | ".join(
+                f"{each.published / 1e9:.4g} | {each.predicted / 1e9:.4g} "
+                f"| {(each.predicted / each.published - 1) * 100:+.0f} %"
+                for each in row
+            )
+            + " |"
+            for row in zip(*swept, strict=True)
+        ),
+    ]
+
+
 PARTS: dict[str, Callable[[], list[str]]] = {
     "shipped machines": shipped_table,
     "sources": sources,
     "anchors": anchors,
     "bus bandwidths": bus_bandwidths,
+    "sizes": sizes,
 }
 
 

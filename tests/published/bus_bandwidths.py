@@ -12,6 +12,8 @@ from hw_profiles.load import load
 from planner.machine import machine
 
 TABLE = published()["bus_bandwidths"]
+BY_SIZE = published()["all_reduce_by_size"]
+SWEPT = ("dgx-a100-80gb", "dgx-h200")
 
 
 @dataclass(frozen=True)
@@ -42,4 +44,14 @@ def rows() -> tuple[BusBandwidth, ...]:
     return tuple(
         BusBandwidth(name, int(nodes), operation, int(inner), int(outer), int(size), float(gigabytes) * 1e9, source)
         for name, nodes, operation, inner, outer, size, gigabytes, source in TABLE["rows"]
+    )
+
+
+def sweep(name: str) -> tuple[BusBandwidth, ...]:
+    """Returns the all-reduce of one node at every published size, smallest first."""
+    return tuple(
+        BusBandwidth(
+            name, 1, "all_reduce", 1, 8, int(BY_SIZE["first_bytes"]) << index, float(gigabytes) * 1e9, BY_SIZE["source"]
+        )
+        for index, gigabytes in enumerate(BY_SIZE[name])
     )

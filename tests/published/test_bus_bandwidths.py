@@ -6,8 +6,10 @@ are what they were taken from, and what else was published of the machine.
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
-from bus_bandwidths import TABLE, BusBandwidth, rows
+from bus_bandwidths import BY_SIZE, SWEPT, TABLE, BusBandwidth, rows, sweep
 
 from hw_profiles.load import shipped_names
 
@@ -24,3 +26,11 @@ def test_published_bus_bandwidths_come_out_of_the_shipped_machines(row: BusBandw
 
 def test_every_shipped_machine_is_in_the_table_or_named_as_unpublished() -> None:
     assert sorted({row.machine for row in rows()} | set(UNPUBLISHED)) == list(shipped_names())
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_every_size_of_an_all_reduce_comes_out_of_one_startup_and_one_efficiency(name: str) -> None:
+    errors = [abs(row.predicted / row.published - 1) for row in sweep(name)]
+    assert len(errors) == 20
+    assert max(errors) <= float(BY_SIZE["tolerance"][name])
+    assert statistics.median(errors) <= float(BY_SIZE["tolerance"]["median"])
