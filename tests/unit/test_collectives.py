@@ -146,6 +146,15 @@ def test_groups_of_another_shape_over_the_same_level_take_what_the_measured_take
     assert time.seconds == pytest.approx(collective_time("all_gather", 1, 8, 6000, MEASURED).seconds)
 
 
+def test_points_that_the_model_holds_equal_count_as_one() -> None:
+    # All is start-up here: seconds of 0.9 and 1.1 ms are those of every small message.
+    levels = (NetworkLevel(8, 300e9, 1e-4, startup=(("all_gather", 1.5),)),)
+    curve = NetworkCurve("all_gather", 1, 8, ((8, 0.9e-3), (64, 1.1e-3), (1 << 30, 5e-3)))
+    network = Network(levels, (curve,), startups_hidden=1.0)
+    eight_s, two_s = (modelled_time("all_gather", 1, degree, 8, network).seconds for degree in (8, 2))
+    assert collective_time("all_gather", 1, 2, 8, network).seconds == pytest.approx(1e-3 * two_s / eight_s)
+
+
 def test_a_flat_end_of_a_curve_is_no_infinite_bandwidth() -> None:
     flat = Network(NODES_OF_8.levels, (NetworkCurve("all_gather", 1, 8, ((1000, 1e-3), (2000, 1e-3))),))
     assert collective_time("all_gather", 1, 8, 4000, flat).seconds == pytest.approx(2e-3)
