@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from pathlib import Path
 
 import torch.distributed as dist
@@ -32,24 +33,44 @@ def main() -> None:
     asked, folder = Asked.model_validate_json(sys.argv[1]), Path(sys.argv[2])
     # Whoever started this process ends it: Ctrl-C reaches both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The log is for errors; torch renames its collectives from one version to the next.
+    warnings.simplefilter("ignore", FutureWarning)
     rank = int(os.environ["RANK"])
     roll: RollCall | None = None
     try:
         roll, store = meet(asked)
+        _watch(roll, asked, rank, folder)
         ranks = start(asked, roll, store)
         found = _measured(asked, ranks, folder, _say if rank == 0 else _silent)
         if rank == 0:
             (folder / MEASUREMENT).write_text(found.model_dump_json())
         ranks.together()
     except Exception as error:
-        code = _end(error, roll, rank, folder)
-    else:
-        code = 0
+        traceback.print_exc()  # into this rank's log
+        _leave(_end(error, roll, rank, folder))
+    _leave(0)
+
+
+def _leave(code: int) -> None:
+    """Ends this process at once.
+
+    With several gloo groups, torch 2.13 now and then aborts in the destructors that a normal exit runs ("terminate
+    called without an active exception").
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    # With several gloo groups, torch 2.13 now and then aborts in the destructors that a normal exit runs ("terminate
-    # called without an active exception").
     os._exit(code)
+
+
+def _watch(roll: RollCall, asked: Asked, rank: int, folder: Path) -> None:
+    """Ends this rank when its main thread hangs in a call that has no time limit of its own, as NCCL's do."""
+    # All that has a limit ends by it first.
+    after_s = 2 * asked.patience_s + 10
+
+    def end() -> None:
+        _leave(_end(Lost(f"nothing moved for {after_s:.0f} s"), roll, rank, folder))
+
+    roll.when_hung(after_s, end)
 
 
 def _measured(asked: Asked, ranks: Ranks, folder: Path, say: Say) -> Measurement:
@@ -69,7 +90,6 @@ def _silent(_text: str, _part: float | None) -> None:
 
 def _end(error: Exception, roll: RollCall | None, rank: int, folder: Path) -> int:
     """Finds out what became of the other ranks, writes the report, and returns the exit code."""
-    traceback.print_exc()  # into this rank's log
     is_usage = isinstance(error, ProfileError)
     lost = is_of_others(error)
     text = first_line(error) if lost or is_usage else _own_text(error)

@@ -98,7 +98,7 @@ def start(asked: Asked, roll: RollCall, store: Store) -> Ranks:
     """Waits for all ranks and makes their process group: gloo, with NCCL beside it for accelerators."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     roll.step("the start of the ranks")
-    _await_all(store, rank, world_size, asked.start_s)
+    _await_all(roll, store, rank, world_size, asked.start_s)
     device = own_device()
     # All waits but those for the device end by this timeout; those of NCCL end sooner by `Ranks.finish`.
     dist.init_process_group(
@@ -143,7 +143,7 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _await_all(store: Store, rank: int, world_size: int, start_s: float) -> None:
+def _await_all(roll: RollCall, store: Store, rank: int, world_size: int, start_s: float) -> None:
     store.set(f"arrived/{rank}", "")
     keys = [f"arrived/{number}" for number in range(world_size)]
     until = time.monotonic() + start_s
@@ -151,4 +151,5 @@ def _await_all(store: Store, rank: int, world_size: int, start_s: float) -> None
         if time.monotonic() > until:
             absent = tuple(number for number in range(world_size) if not store.check([keys[number]]))
             raise Lost(f"{ranks_text(absent)} did not start within {start_s:.0f} s")
+        roll.touch()
         time.sleep(0.05)

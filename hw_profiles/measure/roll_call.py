@@ -34,6 +34,8 @@ class RollCall:
         self._rank, self._world_size, self._keeps_store = rank, world_size, keeps_store
         self._parent = os.getppid()
         self._step, self._doing = 0, ""
+        self._last = time.monotonic()
+        self._hung: tuple[float, Callable[[], None]] | None = None
         self._lock = threading.Lock()
         self._answered = False
         threading.Thread(target=self._watch, daemon=True, name="roll-call").start()
@@ -41,8 +43,17 @@ class RollCall:
     def step(self, doing: str | None = None) -> None:
         """Notes that this rank begins its next step: all ranks take the same."""
         self._step += 1
+        self._last = time.monotonic()
         if doing is not None:
             self._doing = doing
+
+    def touch(self) -> None:
+        """Notes that this rank is waiting on purpose."""
+        self._last = time.monotonic()
+
+    def when_hung(self, after_s: float, then: Callable[[], None]) -> None:
+        """Has the thread call `then` when no step was begun for so long: the main thread waits without end."""
+        self._hung = (after_s, then)
 
     def call(self, failure: str = "", *, is_usage: bool = False, lost: str = "") -> tuple[Ending, bool]:
         """Calls the roll and returns how it ended, and whether this rank is the one to tell the user.
@@ -109,6 +120,8 @@ class RollCall:
         while True:
             time.sleep(_POLL_S)
             self._follow_parent()
+            if self._hung is not None and time.monotonic() - self._last > self._hung[0]:
+                self._hung[1]()
             if self._answered:
                 continue
             try:

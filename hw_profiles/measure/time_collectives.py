@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import get_args
 
 import torch
@@ -33,8 +34,10 @@ def own_group(ranks: Ranks, degree_from: int, degree_to: int) -> dist.ProcessGro
     first = ranks.rank // degree_to * degree_to + ranks.rank % degree_from
     members = list(range(first, first - first % degree_to + degree_to, degree_from))
     backend = "nccl" if ranks.device.type == "cuda" else "gloo"
+    # A new group does not take the world's, but waits for half an hour.
+    timeout = timedelta(seconds=ranks.patience_s)
     # Only its members make a group: else a thousand ranks would wait for each other at each of hundreds of groups.
-    group = dist.new_group(members, backend=backend, use_local_synchronization=True)
+    group = dist.new_group(members, timeout=timeout, backend=backend, use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
     return group
 
