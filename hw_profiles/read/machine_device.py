@@ -36,6 +36,8 @@ def choose_device(runs: Sequence[CollectiveRun], like: str | None, vendor: Vendo
     if like is not None:
         model = load(like)
         _check_vendor([(f"--like {like}", model.device.name)], vendor)
+        if model.device.kind == "cpu" and (vendor is not None or names):
+            raise ProfileError(f"--like {like} is of CPUs, but what was read is of GPUs", key="device", value=like)
         if names and not any(same_device(name, model.device.name) for name in names):
             warnings = (
                 *warnings,

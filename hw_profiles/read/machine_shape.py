@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hw_profiles.degrees import fill
 from hw_profiles.errors import ProfileError
 from hw_profiles.links.find_levels import find_levels
 from hw_profiles.links.level_bandwidth import level_bandwidth
@@ -69,7 +70,7 @@ def find_shape(
     most = max((run.num_nodes for run in told), default=1)
     nodes, outer_source = (num_nodes, "--nodes") if num_nodes else (most, _largest(told, most))
     inner, given_outer = _split(levels, per_node, nodes, source) if levels else ((per_node,), None)
-    outer = given_outer or _outer(nodes, like)
+    outer = given_outer or _outer(nodes, num_nodes is not None or most > 1, like)
     if node is None or per_node == 1:
         notes = _whole_node(per_node, nodes, source) if node is None else ()
         return Shape(inner, outer, (), (), "--levels" if levels else source, outer_source, notes)
@@ -140,11 +141,30 @@ def _split(
     )
 
 
-def _outer(nodes: int, like: HardwareProfile | None) -> tuple[int, ...]:
-    """Returns one level of `nodes`; a single node has one if a profile says what its network is like."""
-    if nodes > 1:
-        return (nodes,)
-    return (1,) if like is not None and len(like.levels) > like.node_level + 1 else ()
+def _outer(nodes: int, is_told: bool, like: HardwareProfile | None) -> tuple[int, ...]:
+    """Returns the levels above nodes: those of the profile that the machine is like, filled by `nodes`; else one.
+
+    A single node has one only if a profile says what its network is like.
+
+    Args:
+        nodes: of the machine.
+        is_told: whether a run or an option says so.
+        like: the profile, if any.
+    """
+    above = tuple(level.size for level in like.levels[like.node_level + 1 :]) if like is not None else ()
+    if like is None or len(above) < 2:
+        return (nodes,) if nodes > 1 or above else ()
+    if not is_told:
+        return above
+    filled = fill([*above[:-1], nodes], nodes)
+    if filled is None:
+        raise ProfileError(
+            f"{nodes} nodes fill no whole units of the levels above nodes of {like.name} ({above[:-1]} "
+            "and one of any size); give --levels, or another profile",
+            key="num_nodes",
+            value=nodes,
+        )
+    return filled
 
 
 def _bandwidths(graph: LinkGraph, sizes: Sequence[int]) -> tuple[float, ...]:

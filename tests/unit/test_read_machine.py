@@ -79,6 +79,28 @@ def test_like_gives_device_host_and_network() -> None:
     assert read_machine(DGX_A100, (), None, like="dgx-a100-80gb", num_nodes=4).num_nodes == 4
 
 
+def test_racks_of_the_profile_that_it_is_like_are_kept(tmp_path: Path) -> None:
+    rows = ["\t" + "\t".join(f"GPU{gpu}" for gpu in range(4)) + "\tCPU Affinity\tNUMA Affinity"]
+    rows += ["\t".join([f"GPU{i}", *(" X " if i == j else "NV18" for j in range(4)), "0-71", "0"]) for i in range(4)]
+    path = tmp_path / "tray.txt"
+    path.write_text("\n".join(rows))
+    profile = read_machine(path, (), None, like="gb200-nvl72")
+    assert sizes(profile) == [("node", 4), ("rack", 18), ("cluster", 1)]
+    assert profile.levels[0].unit_bytes_per_s == 18 * 50e9
+    assert sizes(read_machine(path, (), None, like="gb200-nvl72", num_nodes=36)) == [
+        ("node", 4),
+        ("rack", 18),
+        ("cluster", 2),
+    ]
+    with pytest.raises(ProfileError, match="20 nodes fill no whole units"):
+        read_machine(path, (), None, like="gb200-nvl72", num_nodes=20)
+
+
+def test_a_profile_of_cpus_is_like_no_gpu() -> None:
+    with pytest.raises(ProfileError, match="local-cpu is of CPUs"):
+        read_machine(DGX_A100, (), None, like="local-cpu")
+
+
 def test_the_device_that_benchmarks_name_is_taken_from_the_shipped_profile_that_has_it() -> None:
     profile = read_machine(DGX_A100, ONE_NODE, None)
     assert isinstance(profile.device, Device)
