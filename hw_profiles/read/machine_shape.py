@@ -70,7 +70,10 @@ def find_shape(
     most = max((run.num_nodes for run in told), default=1)
     nodes, outer_source = (num_nodes, "--nodes") if num_nodes else (most, _largest(told, most))
     inner, given_outer = _split(levels, per_node, nodes, source) if levels else ((per_node,), None)
-    outer = given_outer or _outer(nodes, num_nodes is not None or most > 1, like)
+    is_told = num_nodes is not None or most > 1
+    outer = given_outer or _outer(nodes, is_told, like)
+    if like is not None and not is_told:
+        outer_source = f"{like.name} (--like), as its default"
     if node is None or per_node == 1:
         notes = _whole_node(per_node, nodes, source) if node is None else ()
         return Shape(inner, outer, (), (), "--levels" if levels else source, outer_source, notes)

@@ -87,6 +87,7 @@ def test_racks_of_the_profile_that_it_is_like_are_kept(tmp_path: Path) -> None:
     profile = read_machine(path, (), None, like="gb200-nvl72")
     assert sizes(profile) == [("node", 4), ("rack", 18), ("cluster", 1)]
     assert profile.levels[0].unit_bytes_per_s == 18 * 50e9
+    assert "gb200-nvl72 (--like)" in profile.sources["levels.1.size"]
     assert sizes(read_machine(path, (), None, like="gb200-nvl72", num_nodes=36)) == [
         ("node", 4),
         ("rack", 18),
