@@ -30,6 +30,8 @@ _NAMES = re.compile(
     r"(?<![a-z])(all[_-]?gather|reduce[_-]?scatter|all[_-]?reduce|all[_-]?to[_-]?all(?:v(?![a-z]))?|alltoallv?"
     r"|sendrecv|send[_-]recv|hypercube|broadcast|gather|scatter|reduce)(?![a-z])"
 )
+_SHORT: dict[str, Operation] = {"gather": "all_gather", "scatter": "reduce_scatter"}
+"""What files are called for short."""
 _PROGRAM = re.compile(rf"{_NAMES.pattern}_perf", re.IGNORECASE)
 _SHARDED: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose `count` column is a rank's shard."""
@@ -47,19 +49,21 @@ def bus_factor(operation: Operation, num_ranks: int) -> float:
     return (2 if operation == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
 
 
-def named_operation(lines: Sequence[Line], file_name: str) -> tuple[Operation | None, str]:
-    """Returns the operation by the program's name in the output, else by the file's name, and the name as found.
-
-    (None, "") where nothing is named, (None, NAME) where the program is none of a planned operation.
-    """
+def program_of(lines: Sequence[Line]) -> tuple[str, Operation | None]:
+    """Returns the program that the output names ("" if none), and its operation (None if no plan has it)."""
     for line in lines:
-        if "perf" in line.text:
-            found = _PROGRAM.search(line.text)
-            if found is not None:
-                return _PROGRAMS[_bare(found.group(1))], found.group(0)
+        found = _PROGRAM.search(line.text) if "perf" in line.text else None
+        if found is not None:
+            return found.group(0), _PROGRAMS[_bare(found.group(1))]
+    return "", None
+
+
+def hint_of(file_name: str) -> Operation | None:
+    """Returns the operation that the file's name suggests; people shorten it (`gather_8.txt`)."""
     names = dict.fromkeys(_bare(found) for found in _NAMES.findall(file_name.lower().replace(".", " ")))
-    # A file called `nccl_all_gather_and_reduce_scatter.txt` names nothing.
-    return (_PROGRAMS[next(iter(names))], next(iter(names))) if len(names) == 1 else (None, "")
+    # A file called `all_gather_and_reduce_scatter.txt` suggests nothing.
+    suggested = next(iter(names)) if len(names) == 1 else ""
+    return _SHORT.get(suggested) or _PROGRAMS.get(suggested)
 
 
 def possible_operations(rows: Sequence[Row], num_ranks: int) -> tuple[Operation, ...]:
@@ -81,33 +85,28 @@ def possible_operations(rows: Sequence[Row], num_ranks: int) -> tuple[Operation,
     return possible
 
 
-def operation_of(
-    rows: Sequence[Row], num_ranks: int, named: Operation | None, name: str, given: Operation | None
-) -> tuple[Operation, str]:
-    """Returns the operation of `rows`, and a note on how it is known where nothing names it.
+def operation_of(rows: Sequence[Row], num_ranks: int, said: Operation | None, name: str) -> tuple[Operation, str]:
+    """Returns the operation of `rows`, and a note on how it is known where nothing says it.
 
     Args:
         rows: at least one.
         num_ranks: of a group.
-        named: by the program or the file, if any.
-        name: of the file.
-        given: by the user, who comes first.
+        said: by the user or the program, if any.
+        name: of the file, which may suggest one.
 
     Raises:
         ProfileError: it stays open, or the numbers are of another operation.
     """
     possible = possible_operations(rows, num_ranks)
-    said = given or named
+    if not possible or (said is not None and said not in possible):
+        raise ProfileError(_contradiction(rows, num_ranks, said, possible, name), key="operation", value=said or "")
     if said is not None:
-        if said not in possible:
-            raise ProfileError(_contradiction(rows, num_ranks, said, possible, name), key="operation", value=said)
         return said, ""
+    hint = hint_of(name)
     if len(possible) == 1:
-        return possible[
-            0
-        ], f"{name}: nothing names the operation; its columns and bandwidths are those of {possible[0]}"
-    if not possible:
-        raise ProfileError(_contradiction(rows, num_ranks, None, possible, name), key="operation")
+        return possible[0], f"{name}: nothing names the operation; its columns and numbers are those of {possible[0]}"
+    if hint in possible and hint is not None:
+        return hint, f"{name}: taken for {hint} by the file's name; its numbers fit {' and '.join(possible)}"
     raise ProfileError(
         f"{name}: the output does not say which operation it is of; its numbers fit {' and '.join(possible)}. Put the "
         f"operation into the file's name (`{possible[0]}.txt`), or give it as --collectives {possible[0]}=FILE",

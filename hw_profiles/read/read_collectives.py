@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hw_profiles.errors import ProfileError
-from hw_profiles.read.collective_operation import named_operation, operation_of
+from hw_profiles.read.collective_operation import operation_of, program_of
 from hw_profiles.read.collective_ranks import read_placement
 from hw_profiles.read.collective_rows import Row, Rows, looks_like_row, read_rows
 from hw_profiles.read.collective_run import CollectiveRun
@@ -48,11 +48,11 @@ def read_collectives(
     if not sections:
         raise ProfileError(_nothing(lines, name), key="collectives")
     for section in sections:
-        named, said = named_operation(section, name)
-        if said and named is None and operation is None:
-            notes.append(f"{name}: {said} is of no collective that plans are made of; not used")
+        program, named = program_of(section)
+        if program and named is None and operation is None:
+            notes.append(f"{name}: {program} is of no collective that plans are made of; not used")
             continue
-        runs.append(_run(section, name, named, operation))
+        runs.append(_run(section, name, operation or named))
     if not runs:
         raise ProfileError(
             f"{notes[0]}. Give runs of all_gather_perf, reduce_scatter_perf, all_reduce_perf, alltoall_perf, "
@@ -75,14 +75,14 @@ def _sections(lines: Sequence[Line]) -> tuple[tuple[Line, ...], ...]:
     return tuple(tuple(section) for section in sections if any(looks_like_row(line.text) for line in section))
 
 
-def _run(section: tuple[Line, ...], name: str, named: Operation | None, given: Operation | None) -> CollectiveRun:
+def _run(section: tuple[Line, ...], name: str, said: Operation | None) -> CollectiveRun:
     placement = read_placement(section, name)
     num_ranks = placement.degree_to // placement.degree_from
     if any(re.search(r"^#.*\bcputime\b", line.text) for line in section):
         raise ProfileError(f"{name}: the times are those of the CPU (-C 1), not of the collective; run it without -C")
     rows = read_rows(section, num_ranks)
     _check_rows(rows, num_ranks, name)
-    operation, how = operation_of(rows.good, num_ranks, named, name, given)
+    operation, how = operation_of(rows.good, num_ranks, said, name)
     transport, over_sockets = _transport(section)
     return CollectiveRun(
         file=name,

@@ -106,6 +106,8 @@ def test_an_open_operation_is_asked_for(tmp_path: Path, read: Callable[..., Coll
         read(text)
     assert read(text, "8gpus_allgather.txt").operation == "all_gather"
     assert read(text, "8gpus-all-to-all.log").operation == "all_to_all"
+    assert any("by the file's name" in note for note in read(text, "gather_8.txt").notes)
+    assert read(text, "gather_8.txt").operation == "all_gather"
     (runs, _) = read_collectives(tmp_path / "out.txt", "all_to_all")
     assert runs[0].operation == "all_to_all"
 
