@@ -31,8 +31,9 @@ _OF_OTHERS = ("gloo", "NCCL", "ncclRemoteError", "Connection")
 def main() -> None:
     """Measures as one rank: the arguments are what is asked for, as JSON, and the folder for what is found."""
     asked, folder = Asked.model_validate_json(sys.argv[1]), Path(sys.argv[2])
-    # Whoever started this process ends it: Ctrl-C reaches both.
+    # Whoever started this process ends it: Ctrl-C, and torchrun's signal when another rank has failed, reach both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # The log is for errors; torch renames its collectives from one version to the next.
     warnings.simplefilter("ignore", FutureWarning)
     rank = int(os.environ["RANK"])
