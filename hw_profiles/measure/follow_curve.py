@@ -107,12 +107,17 @@ def bends(samples: Mapping[int, Sequence[float]]) -> tuple[int, ...]:
 
 
 def unknown_sizes(samples: Mapping[int, Sequence[float]], effort: Effort) -> list[int]:
-    """Returns the sizes whose medians are not yet known well enough, ascending."""
+    """Returns the sizes whose medians are not yet known well enough, ascending.
+
+    Few samples can lie near each other by chance, so that none counts as steadier than the curve mostly is.
+    """
+    spreads = {size_bytes: spread(seconds) for size_bytes, seconds in sorted(samples.items())}
+    mostly = statistics.median(spreads.values())
     return [
         size_bytes
-        for size_bytes in sorted(samples)
+        for size_bytes, own in spreads.items()
         if len(samples[size_bytes]) < effort.most_repetitions
-        and spread(samples[size_bytes]) * _ERROR_OF_MEDIAN / len(samples[size_bytes]) ** 0.5 > effort.known_within
+        and max(own, mostly) * _ERROR_OF_MEDIAN / len(samples[size_bytes]) ** 0.5 > effort.known_within
     ]
 
 

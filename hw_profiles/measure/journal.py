@@ -102,16 +102,24 @@ def _unused(old: Path, found: tuple[dict[str, Any], dict[str, Any]] | None, fing
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Returns the fingerprint and the pieces; None of a file that is no journal.
 
-    The last line may be cut off, where the measurement was.
+    Lines from the first broken one on do not count: the measurement, or the disk, was cut off there.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    head, *lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    pieces = {}
     try:
-        entries = [json.loads(line) for line in lines[:-1]]
-        if entries and entries[0]["version"] == _VERSION:
-            return entries[0]["fingerprint"], {entry["piece"]: entry["value"] for entry in entries[1:]}
+        first = json.loads(head)
+        if first["version"] != _VERSION:
+            return None
+        fingerprint = dict(first["fingerprint"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    try:
+        for line in lines[:-1]:
+            entry = json.loads(line)
+            pieces[entry["piece"]] = entry["value"]
     except (ValueError, KeyError, TypeError):
         pass
-    return None
+    return fingerprint, pieces
 
 
 def _move_aside(path: Path) -> None:
