@@ -128,7 +128,9 @@ def emulated_cluster(
         _run("ip", "link", "add", bridge, "type", "bridge")
         _run("ip", "link", "set", bridge, "up")
         for name, address in zip(names, addresses, strict=True):
+            # A namespace takes its end of the pair down only when the last of its processes has gone.
             stack.callback(_quietly, "ip", "netns", "del", name)
+            stack.callback(_quietly, "ip", "link", "del", f"{name}v")
             _add_node(name, address, bridge, inside_mbit, between_mbit)
         yield EmulatedCluster(names, addresses, ranks_per_node, inside_mbit, between_mbit)
 

@@ -1,0 +1,62 @@
+"""A profile measured on a cluster of shaped links: what it finds, and how well it tells what it has not measured."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from collectives_accuracy import SIZES_BYTES, Row, cells, compared, profile_of, quantile, speeds
+from emulated_cluster import EmulatedCluster, emulated_cluster, why_not
+
+from hw_profiles.schema import HardwareProfile
+
+_reason = why_not()
+pytestmark = pytest.mark.skipif(_reason is not None, reason=_reason or "")
+
+
+def assert_levels_and_speeds(cluster: EmulatedCluster, profile: HardwareProfile) -> None:
+    assert [level.size for level in profile.levels] == [cluster.ranks_per_node, len(cluster.names)]
+    assert [level.name for level in profile.levels] == ["node", "cluster"]
+    assert not profile.logical
+    for name, was_set, found in speeds(cluster, profile):
+        assert found == pytest.approx(was_set, rel=0.1), name
+    assert profile.transport == "gloo over TCP, interface eth0"
+
+
+def test_a_quick_profile_finds_the_nodes_and_the_speeds_of_both_levels() -> None:
+    with emulated_cluster(2, 2) as cluster:
+        assert_levels_and_speeds(cluster, profile_of(cluster, quick=True))
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def measured(request: pytest.FixtureRequest) -> Iterator[tuple[EmulatedCluster, HardwareProfile, list[Row]]]:
+    with emulated_cluster(request.param, 2) as cluster:
+        profile = profile_of(cluster)
+        yield cluster, profile, compared(cluster, profile, SIZES_BYTES)
+
+
+@pytest.mark.slow
+def test_a_profile_finds_the_levels_and_both_speeds(
+    measured: tuple[EmulatedCluster, HardwareProfile, list[Row]],
+) -> None:
+    assert_levels_and_speeds(*measured[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left_out", ["size", "shape"])
+def test_collectives_that_were_left_out_are_told_for_every_operation_and_shape(
+    measured: tuple[EmulatedCluster, HardwareProfile, list[Row]], left_out: str
+) -> None:
+    rows = [row for row in measured[2] if row.left_out == left_out]
+    assert {row.provenance for row in rows} <= ({"interpolated", "modelled"} if left_out == "size" else {"modelled"})
+    bad = []
+    for cell, of_cell in cells(rows).items():
+        errors = [abs(row.error) for row in of_cell]
+        if statistics.median(errors) > 0.10 or quantile(errors, 0.9) > 0.25:
+            bad.append((cell, f"median {statistics.median(errors):.1%}, 90th percentile {quantile(errors, 0.9):.1%}"))
+    assert not bad
