@@ -319,15 +319,29 @@ def profile(
 
 
 @app.command()
-def machines(as_json: Json = False) -> None:
-    """List the shipped machines."""
+def machines(
+    profile: Annotated[
+        str | None, typer.Argument(metavar="[PROFILE]", help="A shipped name or a file: all that it knows, and whence.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the shipped machines, or show one profile with its sources."""
+    from hw_profiles.save import as_json as profile_json
+    from planner.report.machines import machines_table, profile_page, sources_table
+
     screen = Screen(as_json)
+    if profile is not None:
+        found = load(profile)
+        if as_json:
+            screen.document(profile_json(found))
+        else:
+            screen.page(profile_page(found))
+            screen.page(sources_table(found))
+        return
     profiles = [load(name) for name in shipped_names()]
     if as_json:
-        screen.document(json_text([profile.model_dump(mode="json", exclude={"curves"}) for profile in profiles]))
+        screen.document(json_text([each.model_dump(mode="json", exclude={"curves"}) for each in profiles]))
     else:
-        from planner.report.machines import machines_table
-
         screen.page(machines_table(profiles))
 
 

@@ -19,9 +19,11 @@ _OVER = 1.005
 
 
 def gigabytes_text(bytes_per_s: float) -> str:
-    """Returns GB/s without the unit: `900`, `25.0`, `1.50`."""
+    """Returns GB/s without the unit: `900`, `25.0`, `1.50`, `0.0243`."""
     value = bytes_per_s / 1e9
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:#.3g}"
 
 
 def device_table(device: Device) -> RenderableType:

@@ -35,7 +35,8 @@ def machines_table(profiles: Sequence[HardwareProfile]) -> RenderableType:
             "\n".join(gigabytes_text(level.unit_bytes_per_s) for level in profile.levels),
         )
     note = (
-        "TFLOP/s: dense, half precision. Levels: inner first, with the bandwidth into one unit. --nodes sets the last."
+        "TFLOP/s: dense, half precision. Levels: inner first, with the bandwidth into one unit. --nodes sets the last. "
+        "`shardplan machines NAME` shows one, and where each figure is from."
     )
     return Group(table, Text(f"\n{note}", style="dim"))
 
@@ -77,6 +78,16 @@ def profile_page(profile: HardwareProfile) -> RenderableType:
     if profile.warnings:
         parts += [Text("\nWarnings", style="bold yellow"), _listed(profile.warnings)]
     return Group(*parts)
+
+
+def sources_table(profile: HardwareProfile) -> RenderableType:
+    """Returns where each figure is from."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("figure", no_wrap=True)
+    table.add_column("source", style="dim")
+    for path, source in profile.sources.items():
+        table.add_row(path, source)
+    return Group(Text("\nSources", style="bold"), table)
 
 
 def _listed(texts: Sequence[str]) -> RenderableType:

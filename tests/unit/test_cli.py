@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from hw_profiles.load import shipped_names
+from hw_profiles.load import load, shipped_names
 
 MODEL = """
 import os
@@ -396,6 +396,22 @@ def test_what_a_model_prints_stays_off_the_output(folder, capfd):
     assert json.loads(captured.out)["num_params"] > 0
     assert "from print" in captured.err
     assert "from below python" in captured.err
+
+
+def test_machines_shows_one_profile_with_the_source_of_every_figure(capsys, tmp_path):
+    code, out, _ = answered(capsys, "machines", "dgx-h100")
+    assert code == 0
+    for path in load("dgx-h100").sources:
+        assert path in out
+    code, out, _ = answered(capsys, "machines", "dgx-h100", "--json")
+    assert code == 0
+    assert json.loads(out)["name"] == "dgx-h100"
+    copy = tmp_path / "mine.json"
+    copy.write_text(out)
+    assert answered(capsys, "machines", str(copy))[0] == 0
+    code, out, err = answered(capsys, "machines", "dgx-h101")
+    assert (code, out) == (2, "")
+    assert "dgx-h100" in err
 
 
 def test_machines_lists_every_shipped_profile(capsys):
