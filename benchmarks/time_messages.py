@@ -17,7 +17,7 @@ import torch.distributed as dist
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all")
 _TIMED_S = 0.04
 _MOST_IN_A_ROW = 50
-_LEAST_TIMINGS, _MOST_TIMINGS = 7, 41
+_LEAST_TIMINGS, _MOST_TIMINGS = 5, 41
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--kinds", nargs="+", required=True, help="degree_from,degree_to")
     parser.add_argument("--sizes", nargs="+", type=int, required=True, help="bytes of the full message")
-    parser.add_argument("--seconds", type=float, default=1.2, help="for each point")
+    parser.add_argument("--seconds", type=float, default=0.6, help="for each point")
     given = parser.parse_args()
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
