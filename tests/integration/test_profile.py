@@ -32,20 +32,39 @@ def kinds(profile: HardwareProfile) -> list[tuple[str, int, int]]:
 
 
 def test_two_ranks_started_here_measure_every_collective_between_them(tmp_path: Path) -> None:
-    said: list[str] = []
-    profile = profile_machine(num_nodes=2, ranks_per_node=1, quick=True, progress=said.append)
+    said: list[tuple[str, float | None]] = []
+    profile = profile_machine(num_nodes=2, ranks_per_node=1, quick=True, progress=lambda *each: said.append(each))
     assert profile is not None
     assert (profile.name, profile.num_nodes, profile.ranks_per_node) == ("local-cpu", 2, 1)
     assert kinds(profile) == [(operation, 1, 2) for operation in OPERATIONS]
-    assert len(said) > len(OPERATIONS)
+    parts = [part for _, part in said if part is not None]
+    assert len(parts) > len(OPERATIONS)
+    assert parts == sorted(parts)
+    assert parts[-1] <= 1
     for curve in profile.curves:
-        assert [point.bytes for point in curve.points] == [1 << 10, 1 << 15, 1 << 19, 1 << 22]
-    assert "gloo over TCP, interface " in profile.sources["curves"]
-    assert profile.device.overlap == 0
-    assert profile.device.memory_bytes > profile.device.reserved_bytes > 50 << 20
-    assert 1e-7 < profile.device.operator_launch_s < 1e-3
-    assert profile.device.matmul_flop_per_s["fp32"] > 1e8
+        sizes = [point.bytes for point in curve.points]
+        assert sizes == [1024 * 4**step for step in range(len(sizes))]
+        assert sizes[-1] >= 1 << 20
+        assert all(point.repetitions is not None and point.repetitions >= 3 for point in curve.points)
+    assert [(pair.source, pair.target) for pair in profile.pairs] == [(0, 1), (1, 0)]
+    assert profile.transport.startswith("gloo over TCP, interface ")
+    assert profile.transport in profile.sources["curves"]
+    device = profile.known_device
+    assert device.overlap == 0
+    assert device.memory_bytes > device.reserved_bytes > 50 << 20
+    assert 1e-7 < device.operator_launch_s < 1e-3
+    assert device.matmul_flop_per_s["fp32"] > 1e8
+    assert sorted(device.attention_flop_per_s) == sorted(device.matmul_flop_per_s)
     assert load(save(profile, tmp_path / "here.json")) == profile
+
+
+@pytest.mark.slow
+def test_levels_that_are_asked_for_are_started_and_measured_here() -> None:
+    profile = profile_machine(quick=True, levels=(2, 2))
+    assert profile is not None
+    assert [(level.name, level.size) for level in profile.levels] == [("package", 2), ("node", 2)]
+    assert (profile.num_nodes, profile.ranks_per_node) == (1, 4)
+    assert "--levels 2,2" in profile.sources["levels.0.size"]
 
 
 @pytest.mark.slow
@@ -136,21 +155,17 @@ def test_the_network_between_nodes_is_measured_as_what_a_nodes_link_carries(tmp_
     assert "interface eth0" in profile.sources["levels.1"]
 
 
-def test_launched_ranks_that_are_no_whole_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "4")
+def test_launched_ranks_that_are_no_whole_nodes_are_refused_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(ProfileError, match="4 launched ranks are not whole nodes of 3"):
+        profile_machine(ranks_per_node=3)
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
         profile_machine(ranks_per_node=3)
 
 
-def test_srun_without_an_address_of_rank_0_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "2")
-    with pytest.raises(ProfileError, match="set MASTER_ADDR"):
-        profile_machine()
-
-
-def test_ranks_that_fail_are_reported_with_their_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
-    with pytest.raises(ProfileError, match="no-such-interface"):
-        profile_machine(num_nodes=1, ranks_per_node=1, quick=True)
+def test_levels_that_are_no_whole_nodes_are_refused() -> None:
+    with pytest.raises(ProfileError, match="levels of 2,2 are 4 ranks and no whole nodes"):
+        profile_machine(num_nodes=3, levels=(2, 2))
