@@ -8,31 +8,9 @@ from collections.abc import Mapping, Sequence
 from hw_profiles.fit.find_warnings import find_warnings
 from hw_profiles.fit.fit_levels import Fitted, fit_levels
 from hw_profiles.measure.measurement import Measurement
-from hw_profiles.schema import Algorithm, Curve, Device, HardwareProfile, Host, Level, Operation, Pair, Precision
+from hw_profiles.run_by import GLOO, NCCL
+from hw_profiles.schema import Curve, Device, HardwareProfile, Host, Level, Pair, Precision
 
-ALGORITHMS: Mapping[str, Mapping[Operation, tuple[Algorithm, ...]]] = {
-    "cpu": {
-        "all_gather": ("ring",),
-        "reduce_scatter": ("ring_all_reduce",),
-        "all_reduce": ("ring",),
-        "reduce": ("ring_then_gather",),
-        "broadcast": ("tree",),
-        "all_to_all": ("direct",),
-    },
-    "cuda": {
-        "all_gather": ("ring",),
-        "reduce_scatter": ("ring",),
-        "all_reduce": ("ring", "tree"),
-        "reduce": ("ring",),
-        "broadcast": ("ring",),
-        "all_to_all": ("direct",),
-    },
-}
-"""How gloo (on CPUs) and NCCL (on accelerators) run each operation.
-
-Source: gloo 0.5, gloo/allgather.cc, allreduce.cc, reduce.cc, broadcast.cc, alltoall.cc, and torch 2.13,
-ProcessGroupGloo.cpp (reduce_scatter is an all-reduce); NCCL 2.27, src/graph/tuning.cc and src/enqueue.cc.
-"""
 _STARTUP_S = 1e-4
 """Of a level that no group crosses and no other level tells of: a slow host's message between processes."""
 
@@ -48,7 +26,7 @@ def fit(measurement: Measurement, vendor_peak: Mapping[Precision, float] | None 
         vendor_peak: dense peak FLOP/s by precision, for MFU; None takes the measured rates.
     """
     structure, curves = measurement.structure, tuple(_rounded_curve(curve) for curve in measurement.curves)
-    algorithms = dict(ALGORITHMS[measurement.kind])
+    algorithms = GLOO if measurement.kind == "cpu" else NCCL
     fitted = fit_levels(_bare_levels(measurement), curves, algorithms)
     name = "local-cpu" if measurement.logical else _slug(measurement)
     return HardwareProfile(

@@ -11,17 +11,8 @@ from hw_profiles.read.first_level import FirstLevel, first_level
 from hw_profiles.read.machine_curves import ReadCurves
 from hw_profiles.read.machine_links import NodeLinks
 from hw_profiles.read.machine_shape import Shape
+from hw_profiles.run_by import NCCL
 from hw_profiles.schema import Algorithm, Curve, HardwareProfile, Level, Operation
-
-NCCL_ALGORITHMS: dict[Operation, tuple[Algorithm, ...]] = {
-    "all_gather": ("ring",),
-    "reduce_scatter": ("ring",),
-    "all_reduce": ("ring", "tree"),
-    "reduce": ("ring",),
-    "broadcast": ("ring",),
-    "all_to_all": ("direct",),
-}
-"""What NCCL and RCCL run. Source: NCCL 2.28 src/graph/tuning.cc; nccl-tests sends and receives in all-to-all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +48,7 @@ def read_levels(
     }
     if not measured.curves:
         return _unfitted(starts, sizes, shape, like)
-    fitted = fit_levels([start.level for start in starts], measured.curves, NCCL_ALGORITHMS)
+    fitted = fit_levels([start.level for start in starts], measured.curves, NCCL)
     how = f"fitted to {', '.join(measured.files)} (median error {100 * fitted.median_error:.2g} %)"
     sources = {**sizes, "calls_s": how, "startups_hidden": how}
     warnings: list[str] = []
@@ -125,4 +116,4 @@ def _untold(index: int, start: FirstLevel, shape: Shape) -> tuple[str, ...]:
 
 def algorithms_of(curves: Sequence[Curve], like: HardwareProfile | None) -> Mapping[Operation, tuple[Algorithm, ...]]:
     """Returns how operations are run: as the library that was benchmarked does; the accelerators' one if none was."""
-    return like.algorithms if like is not None and like.algorithms and not curves else NCCL_ALGORITHMS
+    return like.algorithms if like is not None and like.algorithms and not curves else NCCL

@@ -8,16 +8,17 @@ import pytest
 
 from costmodels.collectives import modelled_time
 from costmodels.network import Network, NetworkLevel
-from hw_profiles.fit.fit import ALGORITHMS, fit
+from hw_profiles.fit.fit import fit
 from hw_profiles.measure.measurement import Measurement
 from hw_profiles.measure.structure import Structure
+from hw_profiles.run_by import GLOO
 from hw_profiles.schema import Curve, CurvePoint, Operation, Pair
 from planner.machine import machine
 
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all")
 TRUTH = Network(
     levels=(NetworkLevel(4, 10e9, 5e-6), NetworkLevel(2, 2e9, 20e-6)),
-    algorithms=tuple(sorted(ALGORITHMS["cpu"].items())),
+    algorithms=tuple(sorted(GLOO.items())),
 )
 SIZES_BYTES = tuple(1 << power for power in range(10, 28, 2))
 ALL_KINDS = ((1, 2), (1, 4), (2, 4), (1, 8), (2, 8), (4, 8))
