@@ -164,7 +164,9 @@ def _by(
     startups_s = dict(network.calls_s).get(operation, 0.0)
     for on_levels in loads(algorithm, operation, spanned, message_bytes):
         timed = [
-            ModelledPhase(load, load.entering_bytes / _rate(levels[load.geometry.level], operation))
+            ModelledPhase(
+                load, load.entering_bytes / _rate(levels[load.geometry.level], operation, load.geometry.units)
+            )
             for load in on_levels
         ]
         if timed:
@@ -185,9 +187,10 @@ def _startups_s(on_levels: Sequence[Load], operation: Operation, levels: Sequenc
 
 
 @lru_cache(maxsize=256)
-def _rate(level: NetworkLevel, operation: Operation) -> float:
-    """Returns the bytes per second into one unit that the operation reaches."""
-    return level.unit_bytes_per_s * dict(level.efficiency).get(operation, 1.0)
+def _rate(level: NetworkLevel, operation: Operation, units: int) -> float:
+    """Returns the bytes per second into one unit that the operation reaches in groups that span `units` of them."""
+    links = (units - 1) / (level.size - 1) if level.is_mesh else 1.0
+    return level.unit_bytes_per_s * links * dict(level.efficiency).get(operation, 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,8 @@ class NetworkLevel:
     efficiency: tuple[tuple[Operation, float], ...] = ()
     startup: tuple[tuple[Operation, float], ...] = ()
     """What an operation's start-ups take, in units of `alpha_s`; 1 if not given."""
+    is_mesh: bool = False
+    """Whether each unit has a link of its own to each of the others, so that fewer units have fewer links."""
 
 
 @dataclass(frozen=True, slots=True)

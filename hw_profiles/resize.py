@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from hw_profiles.degrees import fill, legal_degrees
 from hw_profiles.errors import ProfileError
-from hw_profiles.schema import Curve, Device, HardwareProfile, Pair
+from hw_profiles.schema import Curve, Device, HardwareProfile, Level, Pair
 
 
 def resize(
@@ -35,13 +35,19 @@ def resize(
     if sizes == old:
         return profile
     shared = _shared(profile, sizes)
-    levels = tuple(level.model_copy(update={"size": size}) for level, size in zip(shared.levels, sizes, strict=True))
+    levels = tuple(_of_size(level, size) for level, size in zip(shared.levels, sizes, strict=True))
     curves = tuple(curve for curve in profile.curves if _still_holds(curve, old, sizes, profile.logical))
     inside = slice(profile.node_level + 1)
     same_nodes = old[inside] == sizes[inside]
     pairs = _pairs_left(profile, math.prod(sizes)) if same_nodes and not profile.logical else ()
     links = profile.links if same_nodes else ()
     return shared.model_copy(update={"levels": levels, "curves": curves, "pairs": pairs, "links": links})
+
+
+def _of_size(level: Level, size: int) -> Level:
+    """Returns the level with another number of units; in a mesh, fewer units have fewer links."""
+    links = (size - 1) / (level.size - 1) if level.is_mesh and min(size, level.size) > 1 else 1.0
+    return level.model_copy(update={"size": size, "unit_bytes_per_s": level.unit_bytes_per_s * links})
 
 
 def _inner_sizes(profile: HardwareProfile, ranks_per_node: int) -> tuple[int, ...]:

@@ -107,6 +107,9 @@ class Level(_Frozen):
     switch reduces in the network (NVLink SHARP)."""
     startup: dict[Operation, PositiveFloat] = {}
     """What a start-up of an operation takes, in units of `alpha_s`; 1 where not given."""
+    is_mesh: bool = False
+    """True where each unit has a link of its own to each of the others, and no switch: a group that spans u of the
+    level's units then has (u-1) / (size-1) of the bandwidth."""
 
 
 class CurvePoint(_Frozen):

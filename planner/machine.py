@@ -54,6 +54,7 @@ def machine(profile: HardwareProfile, precision: Precision) -> Machine:
                     level.alpha_s,
                     tuple(sorted(level.efficiency.items())),
                     tuple(sorted(level.startup.items())),
+                    level.is_mesh,
                 )
                 for level in profile.levels
             ),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from costmodels.algorithms import Algorithm, Load, loads
 from costmodels.geometry import geometry
-from hw_profiles.schema import Curve
+from hw_profiles.schema import Curve, Level
 
 Numbers = NDArray[np.float64]
 
@@ -78,8 +78,9 @@ class Asked:
         return Modelled(chosen, part > _BINDING * chosen[:, None])
 
 
-def asked_of_levels(curves: Sequence[Curve], sizes: tuple[int, ...], algorithms: Sequence[Algorithm]) -> Asked:
+def asked_of_levels(curves: Sequence[Curve], levels: Sequence[Level], algorithms: Sequence[Algorithm]) -> Asked:
     """Returns what the points of one operation's curves ask of levels of these sizes, by each of the algorithms."""
+    sizes = tuple(level.size for level in levels)
     points = [
         tuple(
             loads(each, curve.operation, geometry(sizes, curve.degree_from, curve.degree_to), point.bytes)
@@ -98,7 +99,9 @@ def asked_of_levels(curves: Sequence[Curve], sizes: tuple[int, ...], algorithms:
             for phase, on_levels in enumerate(phases):
                 for load in on_levels:
                     at = load.geometry.level
-                    entering[way, phase, number, at] = load.entering_bytes
+                    # In a mesh, a group over fewer units has fewer of the links.
+                    links = (load.geometry.units - 1) / (sizes[at] - 1) if levels[at].is_mesh else 1.0
+                    entering[way, phase, number, at] = load.entering_bytes / links
                     # A phase with one manner has it in the place of each.
                     startups[way, phase, :, number, at] = np.resize(load.startups, num_manners)
     return Asked(measured_s, entering, startups)

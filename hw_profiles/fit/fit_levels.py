@@ -65,7 +65,7 @@ def fit_levels(
         algorithms: how each operation is run; `port` if not given.
     """
     asked = {
-        operation: asked_of_levels(own, tuple(level.size for level in levels), algorithms.get(operation, ("port",)))
+        operation: asked_of_levels(own, levels, algorithms.get(operation, ("port",)))
         for operation in dict.fromkeys(curve.operation for curve in curves)
         if (own := [curve for curve in curves if curve.operation == operation])
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hw_profiles.links.is_mesh import is_mesh
 from hw_profiles.read.collective_operation import bus_factor
 from hw_profiles.read.machine_links import NodeLinks
 from hw_profiles.read.machine_shape import Shape
@@ -41,11 +42,12 @@ def first_level(
         is_wired = not links.has_pcie or (index == 0 and links.has_wires)
         alpha_s = _ALPHAS["wire" if is_wired else "pcie"]
         bytes_per_s = _rounded(shape.bytes_per_s[index])
+        mesh = index == 0 and _joins_directly(shape, links, bytes_per_s)
         own = {f"{where}.unit_bytes_per_s": links.source}
         if taken is not None:
-            level = taken.level.model_copy(update={"name": name, "size": size, "unit_bytes_per_s": bytes_per_s})
-            return FirstLevel(level, {**taken.sources, **own})
-        level = Level(name=name, size=size, unit_bytes_per_s=bytes_per_s, alpha_s=alpha_s)
+            own_numbers = {"name": name, "size": size, "unit_bytes_per_s": bytes_per_s, "is_mesh": mesh}
+            return FirstLevel(taken.level.model_copy(update=own_numbers), {**taken.sources, **own})
+        level = Level(name=name, size=size, unit_bytes_per_s=bytes_per_s, alpha_s=alpha_s, is_mesh=mesh)
         return FirstLevel(level, {**own, f"{where}.alpha_s": _ALPHA_SOURCE})
     if taken is not None:
         return FirstLevel(taken.level.model_copy(update={"name": name, "size": size}), taken.sources)
@@ -56,6 +58,12 @@ def first_level(
     level = Level(name=name, size=size, unit_bytes_per_s=_rounded(_carried(curves)), alpha_s=alpha_s)
     text = "the most that any rank was seen to take in: size / time x bus factor"
     return FirstLevel(level, {f"{where}.unit_bytes_per_s": text, f"{where}.alpha_s": _ALPHA_SOURCE}, is_guess=True)
+
+
+def _joins_directly(shape: Shape, links: NodeLinks, bytes_per_s: float) -> bool:
+    """Tells whether the ranks of the first innermost unit are a full mesh of equal wires."""
+    unit = [links.graph.ranks[place] for place in shape.order[: shape.sizes[0]]]
+    return is_mesh(links.graph, unit, bytes_per_s)
 
 
 def _name(index: int, shape: Shape, has_sockets: bool) -> str:

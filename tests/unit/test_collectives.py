@@ -184,6 +184,14 @@ def test_a_flat_ring_brings_all_but_a_shard_into_each_node() -> None:
     assert by("port", "all_gather", 1, 16, TWO_NODES) == pytest.approx(GB / 2 / 100e9 + 14e-6 + 10e-6)
 
 
+@pytest.mark.parametrize(("degree_from", "degree_to", "links"), [(1, 8, 7), (1, 4, 3), (1, 2, 1), (2, 8, 3), (4, 8, 1)])
+def test_a_group_in_a_mesh_has_the_links_between_its_members(degree_from: int, degree_to: int, links: int) -> None:
+    mesh = Network((NetworkLevel(8, 7 * 64e9, 0.0, is_mesh=True),))
+    size = degree_to // degree_from
+    gathered = by("ring", "all_gather", degree_from, degree_to, mesh)
+    assert gathered == pytest.approx(GB * (size - 1) / size / (links * 64e9))
+
+
 @pytest.mark.parametrize(("nodes", "times"), [(2, 1), (3, 2), (4, 2), (16, 2)])
 def test_a_tree_brings_a_message_into_two_nodes_once_and_into_more_twice(nodes: int, times: int) -> None:
     # NVIDIA/nccl issue 812: on two nodes S, less than a ring has; beyond two there is no such gain.

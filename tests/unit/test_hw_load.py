@@ -165,6 +165,14 @@ def test_pairs_stay_with_their_ranks_and_wires_with_their_node() -> None:
     assert [resize(measured, 4, 4).links, resize(measured, 4, 4).pairs] == [(), ()]
 
 
+def test_a_part_of_a_mesh_has_a_part_of_its_links() -> None:
+    speeds = {ranks: load("mi300x-8", 1, ranks).levels[0].unit_bytes_per_s for ranks in (8, 4, 2)}
+    assert speeds == {8: pytest.approx(7 * 64e9), 4: pytest.approx(3 * 64e9), 2: pytest.approx(64e9)}
+    assert load("mi300x-8", 2, 1).levels[0].unit_bytes_per_s > 0
+    switched = load("dgx-h100", 1, 2)
+    assert switched.levels[0].unit_bytes_per_s == load("dgx-h100").levels[0].unit_bytes_per_s
+
+
 def test_logical_pairs_are_dropped_with_any_change() -> None:
     pair = Pair(source=0, target=1, bytes_per_s=1e9, latency_s=1e-5)
     measured = load("local-cpu", 2, 2).model_copy(update={"pairs": (pair,)})
