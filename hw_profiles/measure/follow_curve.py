@@ -16,7 +16,7 @@ Timed = Callable[[Sequence[int]], tuple[Sequence[float], float]]
 """Times one message of each of the given bytes, in turn; returns their seconds, and those that all took together."""
 
 _STEP = 4
-_EXPLORING = 0.6
+_EXPLORING = 0.75
 """Part of the time that going up may take; the rest is for repetitions."""
 _ALWAYS_BYTES = 1 << 16
 """Sizes up to this are measured however slow they are: a curve of fewer points says too little."""

@@ -112,7 +112,7 @@ def test_all_kinds_of_group_of_the_search_space_are_timed() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 8, 128, 1024])
 def test_the_time_of_a_measurement_does_not_grow_with_the_machine(nodes: int) -> None:
-    for quick, most_s in ((True, 30.0), (False, 2400.0)):
+    for quick, most_s in ((True, 40.0), (False, 2400.0)):
         num_curves = 6 * len(kinds_to_time((8, nodes), quick))
         assert num_curves * effort_per_curve(quick, num_curves).seconds_per_curve <= most_s
     assert 240 * seconds_per_pair(True, 240) <= 3.0
