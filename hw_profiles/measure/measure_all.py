@@ -110,7 +110,8 @@ def _transport(ranks: Ranks, identities: Sequence[Identity]) -> tuple[str, tuple
         path = Path(os.environ.get("NCCL_DEBUG_FILE", ""))
         log = path.read_text(errors="replace") if path.is_file() else ""
         version = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
-        found = nccl_transport(version, log, has_infiniband())
+        name = "NCCL" if torch.version.hip is None else "RCCL"
+        found = nccl_transport(f"{name} {version}", log, has_infiniband())
     first: Transport = ranks.first(found)
     return first.text, first.warnings
 

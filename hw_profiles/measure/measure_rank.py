@@ -17,9 +17,7 @@ from hw_profiles.errors import ProfileError
 from hw_profiles.measure.asked import Asked
 from hw_profiles.measure.ending import FAILED, USAGE, Ending
 from hw_profiles.measure.measure_all import measure_all
-from hw_profiles.measure.measurement import Measurement
-from hw_profiles.measure.pieces import Say
-from hw_profiles.measure.ranks import Lost, Ranks, first_line, meet, start
+from hw_profiles.measure.ranks import Lost, first_line, meet, start
 from hw_profiles.measure.roll_call import RollCall
 from hw_profiles.measure.run_ranks import MEASUREMENT, REPORT
 
@@ -41,8 +39,9 @@ def main() -> None:
     try:
         roll, store = meet(asked)
         _watch(roll, asked, rank, folder)
+        _prepare_nccl(rank, folder)
         ranks = start(asked, roll, store)
-        found = _measured(asked, ranks, folder, _say if rank == 0 else _silent)
+        found = measure_all(asked, ranks, _say if rank == 0 else _silent)
         if rank == 0:
             (folder / MEASUREMENT).write_text(found.model_dump_json())
         ranks.together()
@@ -74,11 +73,14 @@ def _watch(roll: RollCall, asked: Asked, rank: int, folder: Path) -> None:
     roll.when_hung(after_s, end)
 
 
-def _measured(asked: Asked, ranks: Ranks, folder: Path, say: Say) -> Measurement:
-    # The log says which transport NCCL took; variables that the user has set stay.
+def _prepare_nccl(rank: int, folder: Path) -> None:
+    """Sets NCCL's variables before it is loaded; those that the user has set stay."""
+    # The log says which transport it took.
     os.environ.setdefault("NCCL_DEBUG", "INFO")
-    os.environ.setdefault("NCCL_DEBUG_FILE", str(folder / f"nccl-{ranks.rank}.log"))
-    return measure_all(asked, ranks, say)
+    os.environ.setdefault("NCCL_DEBUG_FILE", str(folder / f"nccl-{rank}.log"))
+    # torch would end the process without a word when a message does not come; `Ranks.finish` finds out by itself.
+    # Source: torch 2.13, ProcessGroupNCCL.hpp, ErrorHandlingMode.
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
 
 
 def _say(text: str, part: float | None) -> None:

@@ -36,19 +36,19 @@ def gloo_transport(interfaces: tuple[str, ...], num_hosts: int) -> Transport:
     return Transport(text)
 
 
-def nccl_transport(version: str, log: str, has_infiniband: bool) -> Transport:
+def nccl_transport(library: str, log: str, has_infiniband: bool) -> Transport:
     """Returns NCCL's transport, by the log that NCCL_DEBUG=INFO writes; inside one node it names no network.
 
     Source: NCCL 2.27, src/plugin/net.cc ("Using network %s") and src/transport/net_ib.cc, net_socket.cc
     ("NET/IB : Using [0]mlx5_0:1/IB ... ; OOB eth0:10.0.0.1<0>", "NET/Socket : Using [0]eth0:10.0.0.1<0>").
 
     Args:
-        version: of NCCL.
+        library: NCCL, or RCCL, with its version.
         log: its text.
         has_infiniband: whether the host has InfiniBand or RoCE devices.
     """
     networks = sorted(set(re.findall(r"Using network (.+?)\s*$", log, re.MULTILINE)))
-    text = f"NCCL {version}"
+    text = library
     for network in networks:
         # A plugin's network (IBext) names its devices as NCCL's own does.
         family = "IB" if network.startswith("IB") else re.escape(network)

@@ -155,6 +155,20 @@ def test_the_network_between_nodes_is_measured_as_what_a_nodes_link_carries(tmp_
     assert "interface eth0" in profile.sources["levels.1"]
 
 
+@pytest.mark.gpu
+def test_a_single_gpu_is_measured() -> None:
+    profile = profile_machine(num_nodes=1, ranks_per_node=1, quick=True)
+    assert profile is not None
+    device = profile.known_device
+    assert (device.kind, profile.logical, profile.world_size) == ("cuda", False, 1)
+    assert device.matmul_flop_per_s["bf16"] > 1e13
+    assert device.attention_flop_per_s["bf16"] > 1e12
+    assert device.memory_bytes > 20 * device.reserved_bytes
+    assert profile.host is not None
+    assert 1e9 < profile.host.link_bytes_per_s < device.memory_bytes_per_s
+    assert profile.transport.startswith(("NCCL", "RCCL"))
+
+
 def test_launched_ranks_that_are_no_whole_nodes_are_refused_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for name, value in launcher.items():

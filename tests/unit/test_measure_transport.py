@@ -18,22 +18,23 @@ gpu1:77:91 [0] NCCL INFO Using network Socket
 
 def test_nccl_says_its_network_and_devices() -> None:
     assert (
-        nccl_transport("2.27.5", IB, has_infiniband=True).text == "NCCL 2.27.5, network IB [mlx5_0:1/IB, mlx5_3:1/RoCE]"
+        nccl_transport("NCCL 2.27.5", IB, has_infiniband=True).text
+        == "NCCL 2.27.5, network IB [mlx5_0:1/IB, mlx5_3:1/RoCE]"
     )
     plugin = IB.replace("network IB", "network IBext_v8")
-    assert "network IBext_v8 [mlx5_0:1/IB" in nccl_transport("2.27.5", plugin, has_infiniband=True).text
+    assert "network IBext_v8 [mlx5_0:1/IB" in nccl_transport("NCCL 2.27.5", plugin, has_infiniband=True).text
 
 
 def test_sockets_beside_infiniband_devices_are_warned_of() -> None:
-    found = nccl_transport("2.27.5", SOCKET, has_infiniband=True)
+    found = nccl_transport("NCCL 2.27.5", SOCKET, has_infiniband=True)
     assert found.text == "NCCL 2.27.5, network Socket [eth0:10.0.0.1<0>, eth1:10.1.0.1<0>]"
     assert "NCCL uses sockets though" in found.warnings[0]
-    assert nccl_transport("2.27.5", SOCKET, has_infiniband=False).warnings == ()
-    assert nccl_transport("2.27.5", IB, has_infiniband=True).warnings == ()
+    assert nccl_transport("NCCL 2.27.5", SOCKET, has_infiniband=False).warnings == ()
+    assert nccl_transport("NCCL 2.27.5", IB, has_infiniband=True).warnings == ()
 
 
 def test_inside_one_node_nccl_names_no_network() -> None:
-    assert nccl_transport("2.27.5", "", has_infiniband=True).text == "NCCL 2.27.5"
+    assert nccl_transport("NCCL 2.27.5", "", has_infiniband=True).text == "NCCL 2.27.5"
 
 
 def test_gloo_on_the_loopback_interface_across_hosts_is_warned_of() -> None:
