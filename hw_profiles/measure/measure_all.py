@@ -21,7 +21,7 @@ from hw_profiles.measure.measure_pairs import measure_pairs
 from hw_profiles.measure.measurement import Measurement
 from hw_profiles.measure.pieces import Pieces, Say
 from hw_profiles.measure.ranks import Ranks
-from hw_profiles.measure.structure import Structure
+from hw_profiles.measure.structure import Structure, asked_structure
 from hw_profiles.measure.time_collectives import OPERATIONS
 from hw_profiles.measure.time_memory import memory_of_rank
 from hw_profiles.measure.time_pairs import pairs_to_time
@@ -37,6 +37,8 @@ def measure_all(asked: Asked, ranks: Ranks, say: Say) -> Measurement:
     identities = ranks.gathered(identity(ranks))
     hosts = [each.host for each in identities]
     num_nodes, ranks_per_node = nodes_of_machine(asked, hosts)
+    if asked.levels:
+        asked_structure(asked.levels, num_nodes, ranks_per_node)  # what is refused is refused before measuring
     pieces = Pieces(ranks, _journal(asked, ranks, identities, say), say)
     wanted_pairs = pairs_to_time(num_nodes, ranks_per_node)
     sizes = asked.levels or (ranks_per_node, num_nodes)
@@ -44,7 +46,7 @@ def measure_all(asked: Asked, ranks: Ranks, say: Say) -> Measurement:
     # From here on all that is used comes from the pieces, so that the same journal gives the same measurement.
     known = pieces.take("ranks", "the ranks", 0.0, lambda: _plain(identities))
     identities = [Identity.model_validate(each) for each in known]
-    how = pieces.take("how", "the ranks", 0.0, lambda: ranks.first(how_measured(asked)))
+    how = pieces.take("how", "", 0.0, lambda: ranks.first(how_measured(asked)))
     device = measure_device(ranks, pieces, asked.quick)
     pairs = measure_pairs(ranks, pieces, wanted_pairs, asked.quick)
     dump = Dump.model_validate(pieces.take("topology", "the topology", 0.1, lambda: _topology(ranks)))

@@ -23,7 +23,9 @@ def measure_device(ranks: Ranks, pieces: Pieces, quick: bool) -> dict[str, Any]:
     each_s = seconds_per_device_piece(quick)
     products: dict[str, float] = {}
     attention: dict[str, float] = {}
-    for precision in precisions(ranks.device):
+    # Those that all ranks have, where devices are mixed.
+    each_rank = ranks.gathered(precisions(ranks.device))
+    for precision in (own for own in each_rank[0] if all(own in others for others in each_rank)):
         products[precision] = pieces.take(
             f"matmul {precision}",
             f"matrix products in {precision}",

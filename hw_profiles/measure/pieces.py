@@ -28,12 +28,13 @@ class Pieces:
 
         Args:
             name: of the piece in the journal.
-            text: what is measured, for people.
+            text: what is measured, for people; "" says nothing.
             weight: the seconds that it is likely to take, of `total_weight`.
             measure: called on all ranks at once; returns the same plain values on each.
         """
         if name not in self.known:
-            self._say(text, min(self._done_weight / self.total_weight, 1.0))
+            if text:
+                self._say(text, min(self._done_weight / self.total_weight, 1.0))
             self._ranks.roll.step(text)
             # By way of JSON, so that a piece from the journal and one measured now are the same.
             self.known[name] = json.loads(json.dumps(measure()))

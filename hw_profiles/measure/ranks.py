@@ -98,8 +98,12 @@ def start(asked: Asked, roll: RollCall, store: Store) -> Ranks:
     """Waits for all ranks and makes their process group: gloo, with NCCL beside it for accelerators."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     roll.step("the start of the ranks")
-    _await_all(roll, store, rank, world_size, asked.start_s)
     device = own_device()
+    if device.type == "cpu":
+        store.set(f"without/{rank}", "")
+        store.add("num without", 1)
+    _await_all(roll, store, rank, world_size, asked.start_s)
+    _refuse_mixed_kinds(store, world_size)
     # All waits but those for the device end by this timeout; those of NCCL end sooner by `Ranks.finish`.
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -148,8 +152,23 @@ def _await_all(roll: RollCall, store: Store, rank: int, world_size: int, start_s
     keys = [f"arrived/{number}" for number in range(world_size)]
     until = time.monotonic() + start_s
     while not store.check(keys):
+        if roll.is_called:
+            raise Lost("another rank failed before it had started")
         if time.monotonic() > until:
             absent = tuple(number for number in range(world_size) if not store.check([keys[number]]))
             raise Lost(f"{ranks_text(absent)} did not start within {start_s:.0f} s")
         roll.touch()
         time.sleep(0.05)
+
+
+def _refuse_mixed_kinds(store: Store, world_size: int) -> None:
+    """Raises where some ranks have an accelerator and others have none: they have no transport in common."""
+    if 0 < store.add("num without", 0) < world_size:
+        without = tuple(number for number in range(world_size) if store.check([f"without/{number}"]))
+        raise ProfileError(
+            f"{ranks_text(without)} of {world_size} have no accelerator, and the others have one: start ranks on hosts "
+            "of one kind, or hide the accelerators (CUDA_VISIBLE_DEVICES=)",
+            key="device.kind",
+            value=ranks_text(without),
+            expected="accelerators on all ranks or on none",
+        )

@@ -47,6 +47,11 @@ class RollCall:
         if doing is not None:
             self._doing = doing
 
+    @property
+    def is_called(self) -> bool:
+        """Whether some rank has called the roll."""
+        return self._answered
+
     def touch(self) -> None:
         """Notes that this rank is waiting on purpose."""
         self._last = time.monotonic()
