@@ -87,6 +87,17 @@ _LINKS_OF_GENERATION = {
 }
 
 
+MAX_NVLINKS = 18
+"""NVLinks that one GPU has at most. Source: NVIDIA H100 whitepaper, Blackwell datasheet."""
+_MOST_NVLINKS = ((r"P100", 4), (r"V100", 6), (r"A100|A800|A30", 12))
+"""Of single devices. Source: NVIDIA Tesla P100, Tesla V100 and A100 whitepapers."""
+
+
+def nvlinks_of(device_name: str = "") -> int:
+    """Returns how many NVLinks one GPU has at most; of any GPU where its name is unknown."""
+    return next((most for pattern, most in _MOST_NVLINKS if re.search(pattern, device_name)), MAX_NVLINKS)
+
+
 def nvlink_speed(num_links: int, num_gpus: int, device_name: str = "") -> Speed:
     """Returns the speed of one NVLink of GPUs that have `num_links` of them to the other `num_gpus` - 1.
 
@@ -111,7 +122,7 @@ def nvlink_speed(num_links: int, num_gpus: int, device_name: str = "") -> Speed:
     return Speed(
         25e9,
         "NVLink 2 to 4: 25 GB/s per link and direction (NVIDIA Tesla V100, A100 and H100 whitepapers)",
-        f"25 GB/s per NVLink: {num_links} links per GPU do not tell the generation (NVLink 1 has 20, NVLink 5 has 50)",
+        f"25 GB/s per NVLink: {num_links} per GPU do not tell the generation (NVLink 1 has 20, NVLink 5 has 50)",
     )
 
 

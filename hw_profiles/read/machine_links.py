@@ -10,6 +10,9 @@ from hw_profiles.links.link_graph import LinkGraph
 from hw_profiles.links.read_links import read_links
 from hw_profiles.read.topology import Topology
 
+_PCIE = ("pcie", "host-bridge", "numa-node", "sockets")
+"""How the names of vertices that PCIe joins begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLinks:
@@ -24,6 +27,8 @@ class NodeLinks:
     has_pcie: bool
     has_sockets: bool
     """PCIe over more than one socket."""
+    fast_graph: LinkGraph | None = None
+    """The graph without PCIe, where it has both: libraries use PCIe between no ranks that faster wires join."""
 
 
 def node_links(dump: Topology | None, topology: Path | None, links: Path | None) -> NodeLinks | None:
@@ -46,13 +51,18 @@ def node_links(dump: Topology | None, topology: Path | None, links: Path | None)
     if dump is None or topology is None:
         return None
     graph = dump.graph
-    switches = graph.switches
+    pcie = tuple(switch for switch in graph.switches if switch.startswith(_PCIE))
+    fast = LinkGraph(
+        graph.ranks,
+        tuple(switch for switch in graph.switches if switch not in pcie),
+        tuple(link for link in graph.links if link.source not in pcie and link.target not in pcie),
+    )
     return NodeLinks(
         graph,
         topology.name,
         "; ".join(dump.sources),
-        has_wires=any({link.source, link.target} <= {*graph.ranks} for link in graph.links)
-        or any(switch.startswith("nvswitch") for switch in switches),
-        has_pcie=any(switch.startswith(("pcie", "host-bridge", "numa-node", "sockets")) for switch in switches),
-        has_sockets=any(switch.startswith("sockets") for switch in switches),
+        has_wires=bool(fast.links),
+        has_pcie=bool(pcie),
+        has_sockets=any(switch.startswith("sockets") for switch in pcie),
+        fast_graph=fast if fast.links and pcie else None,
     )

@@ -11,7 +11,7 @@ from hw_profiles.degrees import fill
 from hw_profiles.errors import ProfileError
 from hw_profiles.links.find_levels import find_levels
 from hw_profiles.links.level_bandwidth import level_bandwidth
-from hw_profiles.links.link_graph import LinkGraph, Unit
+from hw_profiles.links.link_graph import Unit
 from hw_profiles.links.wires import wires_of
 from hw_profiles.read.collective_run import CollectiveRun
 from hw_profiles.read.machine_links import NodeLinks
@@ -78,10 +78,12 @@ def find_shape(
         notes = _whole_node(per_node, nodes, source) if node is None else ()
         return Shape(inner, outer, (), (), "--levels" if levels else source, outer_source, notes)
     if levels:
-        return Shape(inner, outer, _bandwidths(node.graph, inner), tuple(range(per_node)), "--levels", outer_source, ())
+        order = tuple(range(per_node))
+        return Shape(inner, outer, _bandwidths(node, inner, order), order, "--levels", outer_source, ())
     found = find_levels(node.graph)
     source = f"the links of {node.file}: clusters of equal size, found from the fastest links on"
-    return Shape(found.sizes, outer, found.bytes_per_s, found.order, source, outer_source, found.notes)
+    bytes_per_s = _bandwidths(node, found.sizes, found.order) if node.fast_graph is not None else found.bytes_per_s
+    return Shape(found.sizes, outer, bytes_per_s, found.order, source, outer_source, found.notes)
 
 
 def _whole_node(per_node: int, nodes: int, source: str) -> tuple[str, ...]:
@@ -170,12 +172,22 @@ def _outer(nodes: int, is_told: bool, like: HardwareProfile | None) -> tuple[int
     return filled
 
 
-def _bandwidths(graph: LinkGraph, sizes: Sequence[int]) -> tuple[float, ...]:
-    """Returns what the wires carry into a unit of each level, units being neighbouring ranks."""
-    wires = wires_of(graph)
-    partitions: list[tuple[Unit, ...]] = [tuple((rank,) for rank in range(len(graph.ranks)))]
+def _bandwidths(node: NodeLinks, sizes: Sequence[int], order: Sequence[int]) -> tuple[float, ...]:
+    """Returns what carries messages into a unit of each level, units being neighbours in `order`.
+
+    Where fast wires alone join the units, PCIe beside them carries nothing.
+
+    Source: NCCL 2.28 src/graph/search.cc: channels are searched for along one type of path, the fastest that serves.
+    """
+    partitions: list[tuple[Unit, ...]] = [tuple((rank,) for rank in order)]
     for size in sizes:
         below = partitions[-1]
         merged = [below[start : start + size] for start in range(0, len(below), size)]
-        partitions.append(tuple(tuple(rank for unit in part for rank in unit) for part in merged))
-    return tuple(level_bandwidth(wires, units, parents) for units, parents in pairwise(partitions))
+        partitions.append(tuple(tuple(sorted(rank for unit in part for rank in unit)) for part in merged))
+    fast = wires_of(node.fast_graph) if node.fast_graph is not None else None
+    everything = wires_of(node.graph)
+    return tuple(
+        (level_bandwidth(fast, units, parents) if fast is not None else 0.0)
+        or level_bandwidth(everything, units, parents)
+        for units, parents in pairwise(partitions)
+    )

@@ -8,14 +8,12 @@ import networkx as nx
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.links.link_graph import LinkGraph
-from hw_profiles.read.link_speeds import SOCKETS, Speed, nvlink_speed, pcie_speed
+from hw_profiles.read.link_speeds import MAX_NVLINKS, SOCKETS, Speed, nvlink_speed, nvlinks_of, pcie_speed
 from hw_profiles.read.nvidia_matrix import NvidiaMatrix
 from hw_profiles.read.pcie_tree import RELATIONS, completed, pcie_tree
 from hw_profiles.read.topology import Nic, Topology
 from hw_profiles.schema import Link
 
-_MAX_LINKS = 18
-"""NVLinks that one GPU has at most. Source: NVIDIA H100 whitepaper, Blackwell datasheet."""
 _C2C_BYTES_PER_S = 450e9
 """Source: NVIDIA Grace Hopper whitepaper: NVLink-C2C, 900 GB/s in both directions."""
 
@@ -23,16 +21,17 @@ _C2C_BYTES_PER_S = 450e9
 def nvidia_topology(matrix: NvidiaMatrix, name: str, device_name: str) -> Topology:
     """Returns the topology that `matrix`, read from the dump called `name`, describes.
 
-    GPUs that all have the same number of NVLinks to each other, more than they could have as cables, are joined by a
-    switch; other NVLinks are wires between two GPUs. PCIe is left out where NVLink joins all GPUs, since NCCL does not
+    GPUs that have NVLinks to all others, more than they could have as cables, are joined by a switch; other NVLinks are
+    wires between two GPUs. PCIe is left out where NVLink joins all GPUs, since NCCL does not
     use it there.
 
     Raises:
         ProfileError: a number of NVLinks that no GPU has.
     """
-    counts, relations = _pairs(matrix, name)
+    most = nvlinks_of(device_name)
+    counts, relations = _pairs(matrix, MAX_NVLINKS, name)
     num_gpus = len(matrix.gpus)
-    switches, links, used = _nvlinks(counts, device_name)
+    switches, links, used, broken = _nvlinks(counts, most, device_name)
     joined: nx.Graph[int] = nx.Graph()
     joined.add_nodes_from(range(num_gpus))
     joined.add_edges_from(counts)
@@ -52,12 +51,13 @@ def nvidia_topology(matrix: NvidiaMatrix, name: str, device_name: str) -> Topolo
         warnings=(
             *matrix.notes,
             *(f"{name}: assumed {speed.assumed}" for speed in dict.fromkeys(used) if speed.assumed),
+            *(f"{name}: {text}" for text in broken),
             *_uneven(nics, num_gpus, name),
         ),
     )
 
 
-def _pairs(matrix: NvidiaMatrix, name: str) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], str]]:
+def _pairs(matrix: NvidiaMatrix, most: int, name: str) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], str]]:
     """Returns the number of NVLinks of the pairs that have some (0 for C2C), and the PCIe relation of the others."""
     counts: dict[tuple[int, int], int] = {}
     relations: dict[tuple[int, int], str] = {}
@@ -68,9 +68,9 @@ def _pairs(matrix: NvidiaMatrix, name: str) -> tuple[dict[tuple[int, int], int],
                 relations[i, j] = cell
                 continue
             counts[i, j] = 0 if cell == "C2C" else int(cell.removeprefix("NV"))
-            if cell != "C2C" and not 1 <= counts[i, j] <= _MAX_LINKS:
+            if cell != "C2C" and not 1 <= counts[i, j] <= most:
                 raise ProfileError(
-                    f"{name}: {gpu} to {other} is {cell}, but a GPU has 1 to {_MAX_LINKS} NVLinks; are columns glued "
+                    f"{name}: {gpu} to {other} is {cell}, but a GPU has 1 to {most} NVLinks; are columns glued "
                     "together? Run `nvidia-smi topo -m > FILE` again",
                     key=f"{gpu}, {other}",
                     value=cell,
@@ -79,30 +79,50 @@ def _pairs(matrix: NvidiaMatrix, name: str) -> tuple[dict[tuple[int, int], int],
 
 
 def _nvlinks(
-    counts: Mapping[tuple[int, int], int], device_name: str
-) -> tuple[tuple[str, ...], tuple[Link, ...], tuple[Speed, ...]]:
-    """Returns switches, links, and the speeds that they have."""
+    counts: Mapping[tuple[int, int], int], most: int, device_name: str
+) -> tuple[tuple[str, ...], tuple[Link, ...], tuple[Speed, ...], tuple[str, ...]]:
+    """Returns switches, links, the speeds that they have, and what is odd about them.
+
+    Args:
+        counts: NVLinks of each pair (i < j) that has some.
+        most: NVLinks that one GPU has at most.
+        device_name: what the GPUs are, "" if unknown.
+    """
     joined: nx.Graph[int] = nx.Graph()
     joined.add_edges_from(counts)
     switches: list[str] = []
     links: list[Link] = []
     used: list[Speed] = []
+    odd: list[str] = []
     for gpus in sorted(sorted(part) for part in nx.connected_components(joined)):
         inside = {pair: count for pair, count in counts.items() if pair[0] in gpus}
-        count = next(iter(inside.values()))
-        is_even = len(inside) == len(gpus) * (len(gpus) - 1) // 2 and set(inside.values()) == {count}
-        if is_even and count * (len(gpus) - 1) > _MAX_LINKS:
-            speed = nvlink_speed(count, len(gpus), device_name)
+        per_gpu = {gpu: [count for pair, count in inside.items() if gpu in pair] for gpu in gpus}
+        is_mesh = len(inside) == len(gpus) * (len(gpus) - 1) // 2
+        if is_mesh and max(sum(own) for own in per_gpu.values()) > most:
+            # Through a switch, a pair is shown with the links of the GPU that has fewer.
+            own_links = {gpu: max(own) for gpu, own in per_gpu.items()}
+            speed = nvlink_speed(max(own_links.values()), len(gpus), device_name)
             switch = f"nvswitch-{len(switches)}"
             switches.append(switch)
-            links += [link for gpu in gpus for link in _both(str(gpu), switch, count * speed.bytes_per_s)]
+            links += [link for gpu in gpus for link in _both(str(gpu), switch, own_links[gpu] * speed.bytes_per_s)]
+            odd += _lacking(own_links)
         else:
-            per_gpu = max(sum(count for pair, count in inside.items() if gpu in pair) for gpu in gpus)
-            speed = nvlink_speed(per_gpu, len(gpus), device_name)
+            speed = nvlink_speed(max(sum(own) for own in per_gpu.values()), len(gpus), device_name)
             for (i, j), count in inside.items():
                 links += _both(str(i), str(j), count * speed.bytes_per_s if count else _C2C_BYTES_PER_S)
         used.append(speed)
-    return tuple(switches), tuple(links), tuple(used)
+    return tuple(switches), tuple(links), tuple(used), tuple(odd)
+
+
+def _lacking(own_links: Mapping[int, int]) -> list[str]:
+    """Says which GPUs have fewer links to the switch than others: broken ones, most likely."""
+    most = max(own_links.values())
+    return [
+        f"GPU {gpu} has {own} NVLinks to the switch where others have {most}: {most - own} are down; every collective "
+        "waits for it"
+        for gpu, own in own_links.items()
+        if own < most
+    ]
 
 
 def _both(one: str, other: str, bytes_per_s: float) -> tuple[Link, Link]:

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw_profiles.errors import ProfileError
+from hw_profiles.read.line_prefix import without_prefix
+from hw_profiles.read.no_matrix import AGAIN, PEERS, no_matrix
 from hw_profiles.read.terminal_text import Line
 
 _CELL = re.compile(r"\s*(X(?!GMI)|NV\d+|C2C|PIX|PXB|PHB|NODE|SYS|SOC)")
 """Source: the command's legend; SOC is what drivers before 2017 call SYS."""
+_FIRST = re.compile(r"GPU\d+\s*X(?!GMI)(?![a-z])")
+"""The first GPU's row: X is its first cell."""
 _COLUMN = re.compile(r"GPU\d+|NIC\d+|\S+")
 _AFFINITY = re.compile(r"CPU\s*Aff|NUMA\s*Aff|GPU\s*NUMA")
 _LEGEND = re.compile(r"^\s*(NIC\d+)\s*:\s*(\S+)\s*$")
-_PEERS = re.compile(r"\s(?:OK|NS|CNS|GNS|TNS|DR)(?=\s|$)")
-"""Cells of `nvidia-smi topo -p2p`, which people print beside the matrix."""
-_AGAIN = "run `nvidia-smi topo -m > FILE` again and give the whole file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,14 @@ def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
     Raises:
         ProfileError: no matrix, a damaged one, or several that differ.
     """
+    lines = without_prefix(lines, _FIRST)
     rows = _rows(lines)
     if not any(row.name.startswith("GPU") for row in rows):
-        raise ProfileError(_no_matrix(lines, name))
+        raise ProfileError(no_matrix(lines, name))
     rows, notes = _once(rows, name)
     header, has_numa = _header(lines)
     names, more = _names(rows, header, name)
+    _check_there(rows, names, lines, name)
     _check_rows(rows, names, name)
     cells = {(row.name, column): cell for row in rows for column, cell in zip(names, row.cells, strict=True)}
     gpus = tuple(column for column in names if column.startswith("GPU"))
@@ -68,7 +71,7 @@ def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
         cells=cells,
         numa_nodes=tuple(_numa(by_name[gpu], has_numa) for gpu in gpus),
         places=tuple(_place(by_name[gpu], has_numa) for gpu in gpus),
-        notes=(*notes, *more),
+        notes=(*notes, *more, *_pcie_only(cells, gpus, lines, name)),
     )
 
 
@@ -83,7 +86,7 @@ def _rows(lines: Sequence[Line]) -> tuple[_Row, ...]:
         while (cell := _CELL.match(line.text, position)) is not None:
             cells.append("SYS" if cell.group(1) == "SOC" else cell.group(1))
             position = cell.end()
-        if cells and not _PEERS.search(line.text, position):
+        if cells and not PEERS.search(line.text, position):
             rows.append(_Row(start.group(1), tuple(cells), tuple(line.text[position:].split()), line.number))
     return tuple(rows)
 
@@ -123,37 +126,47 @@ def _names(rows: Sequence[_Row], header: tuple[str, ...], name: str) -> tuple[tu
     if own[: len(header)] != header or sum(row.startswith("GPU") for row in own) > width:
         raise ProfileError(
             f"{name}: the header names {len(header)} columns ({', '.join(header) or 'it is lost'}), rows have {width}, "
-            f"and the rows' own names ({', '.join(own)}) do not fill the gap; {_AGAIN}"
+            f"and the rows' own names ({', '.join(own)}) do not fill the gap; {AGAIN}"
         )
     names = (own + tuple(f"column {index + 1}" for index in range(len(own), width)))[:width]
     what = f"names {len(header)} of {width} columns" if header else "is lost"
     return names, (f"{name}: the header {what}; the rest named by the rows",)
 
 
-def _check_rows(rows: Sequence[_Row], names: Sequence[str], name: str) -> None:
-    """Refuses a matrix with missing GPUs, short rows, or rows whose X is not in their own column."""
+def _check_there(rows: Sequence[_Row], names: Sequence[str], lines: Sequence[Line], name: str) -> None:
+    """Refuses a matrix with a GPU in its header that has no row, or one without links."""
     own = [row.name for row in rows]
     lost = [column for column in names if column.startswith("GPU") and column not in own]
-    if lost:
+    if not lost:
+        return
+    begun = next((line for line in lines if re.match(rf"\s*{lost[0]}\s+(?!GPU)\S", line.text)), None)
+    if begun is not None:
+        cell = begun.text.split()[1]
         raise ProfileError(
-            f"{name}: the header names {', '.join(lost)}, but no such row is there; {_AGAIN}", key=lost[0]
+            f"{name}: line {begun.number}: row {lost[0]} begins with {cell!r}, which is no kind of link: the driver "
+            f"cannot tell what joins these GPUs, or the row is damaged; {AGAIN}",
+            key=lost[0],
+            value=cell,
         )
+    raise ProfileError(f"{name}: the header names {', '.join(lost)}, but no such row is there; {AGAIN}", key=lost[0])
+
+
+def _check_rows(rows: Sequence[_Row], names: Sequence[str], name: str) -> None:
+    """Refuses a matrix with short rows, or rows whose X is not in their own column."""
     for row in rows:
         where = f"{name}: line {row.line}: row {row.name}"
         if row.name not in names:
-            raise ProfileError(
-                f"{where} has no column of its own (columns: {', '.join(names)}); {_AGAIN}", key=row.name
-            )
+            raise ProfileError(f"{where} has no column of its own (columns: {', '.join(names)}); {AGAIN}", key=row.name)
         if len(row.cells) != len(names):
             raise ProfileError(
-                f"{where} has {len(row.cells)} cells for {len(names)} columns: cut off, or a column was lost; {_AGAIN}",
+                f"{where} has {len(row.cells)} cells for {len(names)} columns: cut off, or a column was lost; {AGAIN}",
                 key=row.name,
                 value=len(row.cells),
                 expected=str(len(names)),
             )
         if [column for column, cell in zip(names, row.cells, strict=True) if cell == "X"] != [row.name]:
             raise ProfileError(
-                f"{where} must have X in its own column and nowhere else: its cells were shifted; {_AGAIN}",
+                f"{where} must have X in its own column and nowhere else: its cells were shifted; {AGAIN}",
                 key=row.name,
             )
 
@@ -164,9 +177,26 @@ def _check_symmetry(gpus: Sequence[str], cells: dict[tuple[str, str], str], name
             there, back = cells[gpu, other], cells[other, gpu]
             if there != back:
                 raise ProfileError(
-                    f"{name}: {gpu} to {other} is {there}, but {other} to {gpu} is {back}: damaged; {_AGAIN}",
+                    f"{name}: {gpu} to {other} is {there}, but {other} to {gpu} is {back}: damaged; {AGAIN}",
                     key=f"{gpu}, {other}",
                 )
+
+
+def _pcie_only(
+    cells: dict[tuple[str, str], str], gpus: Sequence[str], lines: Sequence[Line], name: str
+) -> tuple[str, ...]:
+    """Says that NVLinks may be there where the command that printed the matrix leaves them out.
+
+    Source: `nvidia-smi topo --help`: -mp is -m without NVLinks; its legend does not name them.
+    """
+    if any(re.match("NV|C2C", cells[one, other]) for one in gpus for other in gpus):
+        return ()
+    has_legend = any(re.match(r"\s*PIX\s*=", line.text) for line in lines)
+    names_nvlinks = any(re.match(r"\s*NV#\s*=", line.text) for line in lines)
+    asked = any("topo -mp" in line.text for line in lines)
+    if asked or (has_legend and not names_nvlinks):
+        return (f"{name} is of `nvidia-smi topo -mp`, which leaves out NVLinks: if there are any, give `topo -m`",)
+    return ()
 
 
 def _numa(row: _Row, has_numa: bool) -> int | None:
@@ -179,27 +209,3 @@ def _place(row: _Row, has_numa: bool) -> str:
         return f"NUMA node {numa}"
     cores = row.rest[0] if row.rest else ""
     return f"cores {cores}" if re.match(r"\d", cores) else ""
-
-
-def _is_of_peers(lines: Sequence[Line]) -> bool:
-    """Tells whether cells say if peers reach each other, as those of `nvidia-smi topo -p2p` do."""
-    return any(re.match(r"\s*GPU\d+\s", line.text) and _PEERS.search(line.text) for line in lines)
-
-
-def _no_matrix(lines: Sequence[Line], name: str) -> str:
-    """Says what the file is in place of a matrix, as far as that can be told."""
-    text = "\n".join(line.text for line in lines)
-    if _is_of_peers(lines):
-        return f"{name} is the table of `nvidia-smi topo -p2p`, which names no links; {_AGAIN}"
-    if text.lstrip().startswith(("{", "[")):
-        return (
-            f"{name} is JSON; give the table that `nvidia-smi topo -m` or `rocm-smi --showtopo` prints without --json"
-        )
-    if "NVIDIA-SMI" in text and "Driver Version" in text:
-        return f"{name} is the overview of `nvidia-smi`, without topology; {_AGAIN}"
-    if re.search(r"No devices were found|command not found|Failed to initialize NVML|couldn't communicate", text):
-        return f"{name} holds the message of a failed command and no topology; {_AGAIN}"
-    return (
-        f"{name} is no topology dump: no line is a GPU's row of `nvidia-smi topo -m`, no table is one of "
-        "`rocm-smi --showtopo` or `amd-smi topology`; give the whole output of one of them"
-    )

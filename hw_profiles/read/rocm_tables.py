@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hw_profiles.errors import ProfileError
+from hw_profiles.read.line_prefix import without_prefix
 from hw_profiles.read.terminal_text import Line
 
 _TITLES = {
@@ -20,6 +21,8 @@ _TITLES = {
     ),
 }
 """Titles of the tables that are read, and ("") of what ends one."""
+_RULE = re.compile(r"={4,}\s.*(?:between|ROCm|Numa)|(?:ACCESS|WEIGHT|HOPS|LINK TYPE) TABLE", re.IGNORECASE)
+"""Titles that begin their lines."""
 _GPU = re.compile(r"(?:GPU\d+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=\s|$)", re.IGNORECASE)
 """rocm-smi names GPUs by number, amd-smi by their place on the bus."""
 _NUMA = re.compile(r"GPU\s*\[?(\d+)\]?\s*:\s*(?:\(Topology\)\s*)?Numa (Node|Affinity)\s*:\s*(-?\d+)", re.IGNORECASE)
@@ -56,6 +59,7 @@ def read_tables(lines: Sequence[Line], name: str) -> RocmTables:
     Raises:
         ProfileError: no table of link types, or a damaged one.
     """
+    lines = without_prefix(lines, _RULE)
     tables = _tables(lines, name)
     if "type" not in tables or not tables["type"].rows:
         raise ProfileError(

@@ -1,0 +1,107 @@
+"""Dumps as people paste them: out of logs and comments, of broken and of half-shown machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hw_profiles.errors import ProfileError
+from hw_profiles.links.find_levels import find_levels
+from hw_profiles.read.read_machine import read_machine
+from hw_profiles.read.read_topology import read_topology
+
+DUMPS = Path(__file__).parent / "dumps"
+GB = 1e9
+PREFIXES = (
+    "2025-05-31T10:11:{second}.123456789Z ",
+    "worker-0-1  | ",
+    "(head, rank=0, pid=3808) ",
+    "(head, rank=0, pid=3808) [1,0]<stdout>:",
+    "node017: ",
+    "# ",
+    "> ",
+    "jobs/topology.sh:",
+)
+
+
+def text_of(name: str) -> str:
+    return (DUMPS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["dgx_h100", "pcie_8", "dgx1v", "mi250x", "amd_smi_mi300x"])
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_what_a_log_puts_before_each_line_does_not_matter(name: str, prefix: str) -> None:
+    plain = read_topology(text_of(name))
+    lines = text_of(name).split("\n")
+    found = read_topology("\n".join(prefix.format(second=10 + number % 50) + line for number, line in enumerate(lines)))
+    assert (found.graph, found.nics, found.numa_nodes) == (plain.graph, plain.nics, plain.numa_nodes)
+
+
+def test_lines_of_other_programs_between_prefixed_rows_are_left_alone() -> None:
+    lines = [f"node017: {line}" for line in text_of("dgx_h100").split("\n")]
+    lines.insert(4, "slurmstepd: error: late")
+    assert read_topology("\n".join(lines)).graph == read_topology(text_of("dgx_h100")).graph
+
+
+def test_a_gpu_with_broken_links_stays_behind_the_switch_and_is_named() -> None:
+    rows = []
+    for line in text_of("p4d").split("\n"):
+        cells = line.split("\t")
+        if line.startswith("GPU3\t"):
+            cells = [cell.replace("NV12", "NV10") for cell in cells]
+        elif line.startswith("GPU"):
+            cells[4] = cells[4].replace("NV12", "NV10")
+        rows.append("\t".join(cells))
+    topology = read_topology("\n".join(rows))
+    assert topology.graph.switches == ("nvswitch-0",)
+    into = {link.target: link.bytes_per_s for link in topology.graph.links if link.source == "nvswitch-0"}
+    assert [into[str(gpu)] / GB for gpu in range(8)] == [300, 300, 300, 250, 300, 300, 300, 300]
+    assert any("GPU 3 has 10 NVLinks" in warning for warning in topology.warnings)
+
+
+def some_gpus(num_gpus: int, cell: str) -> str:
+    rows = ["\t" + "\t".join(f"GPU{gpu}" for gpu in range(num_gpus)) + "\tCPU Affinity"]
+    for gpu in range(num_gpus):
+        cells = [" X " if gpu == other else cell for other in range(num_gpus)]
+        rows.append("\t".join([f"GPU{gpu}", *cells, "0-63"]))
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("device_name", "num_gpus", "cell", "gigabytes_per_s"),
+    [
+        ("Tesla V100-SXM3-32GB", 4, "NV6", 6 * 25),
+        ("NVIDIA H100 80GB HBM3", 4, "NV6", 18 * 25),
+        ("NVIDIA A100-SXM4-40GB", 4, "NV4", 12 * 25),
+        ("NVIDIA A100-SXM4-40GB", 2, "NV12", 12 * 25),
+    ],
+)
+def test_no_gpu_has_more_cables_than_its_kind(
+    device_name: str, num_gpus: int, cell: str, gigabytes_per_s: float
+) -> None:
+    found = find_levels(read_topology(some_gpus(num_gpus, cell), device_name).graph)
+    assert found.bytes_per_s == pytest.approx((gigabytes_per_s * GB,))
+
+
+def test_a_dump_that_leaves_out_nvlinks_says_so() -> None:
+    plain = text_of("pcie_8")
+    without = "\n".join(line for line in plain.split("\n") if not line.lstrip().startswith("NV#"))
+    assert without != plain
+    assert any("leaves out NVLinks" in text for text in read_topology(without).warnings)
+    assert any("leaves out NVLinks" in text for text in read_topology(f"$ nvidia-smi topo -mp\n{plain}").warnings)
+    assert not any("leaves out NVLinks" in text for text in read_topology(plain).warnings)
+
+
+@pytest.mark.parametrize("cell", ["N/A", "ERR!", "DIS"])
+def test_a_cell_that_is_no_link_is_named_with_its_line(cell: str) -> None:
+    with pytest.raises(ProfileError, match=rf"line 3: row GPU1 begins with '{cell}'"):
+        read_topology(some_gpus(2, cell))
+
+
+@pytest.mark.parametrize(("name", "gigabytes_per_s"), [("bridged_4", (4 * 14.0625, 16)), ("mi210_hives", (3 * 46, 16))])
+def test_pcie_adds_nothing_to_faster_wires(name: str, gigabytes_per_s: tuple[float, ...]) -> None:
+    levels = read_machine(DUMPS / f"{name}.txt", (), None).levels
+    assert [level.unit_bytes_per_s for level in levels] == pytest.approx(
+        [value * GB for value in gigabytes_per_s], rel=1e-3
+    )
