@@ -16,7 +16,7 @@ Timed = Callable[[Sequence[int]], tuple[Sequence[float], float]]
 """Times one message of each of the given bytes, in turn; returns their seconds, and those that all took together."""
 
 _STEP = 4
-_EXPLORING = 0.75
+_EXPLORING = 0.6
 """Part of the time that going up may take; the rest is for repetitions."""
 _ALWAYS_BYTES = 1 << 16
 """Sizes up to this are measured however slow they are: a curve of fewer points says too little."""
@@ -94,14 +94,15 @@ def is_settled(samples: Mapping[int, Sequence[float]], within: float) -> bool:
 
 
 def bends(samples: Mapping[int, Sequence[float]]) -> tuple[int, ...]:
-    """Returns sizes to add: those beside a point that its neighbours do not foretell by a straight line."""
+    """Returns sizes to add: those beside a point that its neighbours, but for noise, do not foretell by a line."""
     sizes = sorted(samples)
     seconds = [statistics.median(samples[size_bytes]) for size_bytes in sizes]
     added = []
     for index in range(1, len(sizes) - 1):
         part = (sizes[index] - sizes[index - 1]) / (sizes[index + 1] - sizes[index - 1])
         foretold = seconds[index - 1] + part * (seconds[index + 1] - seconds[index - 1])
-        if abs(foretold / seconds[index] - 1) > _BENT:
+        noise = max(spread(samples[size_bytes]) for size_bytes in sizes[index - 1 : index + 2])
+        if abs(foretold / seconds[index] - 1) > max(_BENT, noise):
             added += [sizes[index - 1] * 2, sizes[index] * 2]
     return tuple(size_bytes for size_bytes in dict.fromkeys(added) if size_bytes not in samples)
 

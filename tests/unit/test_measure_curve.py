@@ -94,6 +94,9 @@ def test_sizes_are_added_where_the_curve_bends_and_nowhere_else() -> None:
     assert added
     assert all(1 << 12 < size < 1 << 18 for size in added)
     assert bends({size: [linear(size)] for size in samples}) == ()
+    # What noise explains is no bend.
+    assert bends({1 << 10: [1.0, 1.1], 1 << 12: [1.0, 2.5], 1 << 14: [1.1, 1.2]}) == ()
+    assert bends({1 << 10: [1.0, 1.1], 1 << 12: [1.7, 1.8], 1 << 14: [1.1, 1.2]}) == (1 << 11, 1 << 13)
 
 
 def test_the_same_seconds_give_the_same_decisions() -> None:
