@@ -20,6 +20,9 @@ from costmodels.network import CollectiveTime, Network, NetworkCurve, NetworkLev
 
 __all__ = ["CollectiveTime", "ModelledPhase", "ModelledTime", "collective_time", "modelled_time"]
 
+_DOUBTED = 2.0
+"""A last segment that goes on faster or slower than the model by more than this factor is noise."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelledPhase:
@@ -52,8 +55,8 @@ def collective_time(
 ) -> CollectiveTime:
     """Returns the time of one collective in the groups between two degrees, all of them at once.
 
-    A measured curve of that operation and those degrees comes first: exact at its points, interpolated between them,
-    the smallest point's seconds below, the last segment's bandwidth above (then "modelled"). Without one,
+    A measured curve of that operation and those degrees comes first: exact at its points, interpolated between them;
+    below and above, the model held to its ends (then "modelled"). Without one,
     `modelled_time` counts; where the operation was measured in groups of another shape over the same outermost level,
     it tells which message takes as long there, and that curve says how long that really is.
 
@@ -71,8 +74,30 @@ def collective_time(
         return CollectiveTime(0.0, "modelled")
     for curve in network.curves:
         if (curve.operation, curve.degree_from, curve.degree_to) == (operation, degree_from, degree_to):
-            return curve_time(curve.points, message_bytes)
+            return _read_off(curve, message_bytes, network)
     return _likened_time(operation, degree_from, degree_to, message_bytes, network)
+
+
+def _read_off(curve: NetworkCurve, message_bytes: int, network: Network) -> CollectiveTime:
+    """Reads the curve; outside of it, the model says how its end goes on.
+
+    Below, as much less as the model takes less: a curve may begin at 1 GiB. Above, the last segment's bandwidth, within
+    a factor of what the model makes of the last point: noise in two points is no bandwidth.
+    """
+    first, last = curve.points[0][0], curve.points[-1][0]
+    found = curve_time(curve.points, message_bytes)
+    if first <= message_bytes <= last:
+        return found
+    end = first if message_bytes < first else last
+    modelled_s, at_end_s = (
+        modelled_time(curve.operation, curve.degree_from, curve.degree_to, size, network).seconds
+        for size in (message_bytes, end)
+    )
+    held_s = curve_time(curve.points, end).seconds * (modelled_s / at_end_s)
+    seconds = held_s
+    if message_bytes > last:
+        seconds = min(max(found.seconds, held_s / _DOUBTED), held_s * _DOUBTED)
+    return CollectiveTime(seconds, "modelled", (curve.degree_from, curve.degree_to))
 
 
 def _likened_time(

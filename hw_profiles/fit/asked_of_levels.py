@@ -16,6 +16,8 @@ Numbers = NDArray[np.float64]
 
 _BINDING = 0.25
 """A level's links tell something of themselves where they are at least this part of a point's seconds."""
+_STARTING = 0.5
+"""Start-ups show where the links are busy for less than this part of a point's seconds."""
 _TIE = 1e-6
 
 
@@ -56,6 +58,12 @@ class Asked:
         crossing = (self.startups[0, :, 0, :, level] > 0).any(axis=0)
         hops = np.maximum(self.startups[0, :, 0].sum(axis=(0, 2)), 1)
         return float((self.measured_s / hops)[crossing].min())
+
+    def tells_startups(self, level: int) -> bool:
+        """Tells whether any point that crosses the level takes much longer than its bytes need at the best rate."""
+        crossing = (self.startups[0, :, 0, :, level] > 0).any(axis=0)
+        links_s = self.entering_bytes[0, :, :, level].max(axis=0) / self.best_bytes_per_s(level)
+        return bool((links_s < _STARTING * self.measured_s)[crossing].any())
 
     def modelled(self, rates: Numbers, alphas_s: Numbers, call_s: float, hidden: float) -> Modelled:
         """Returns every point's seconds by its fastest way, as `costmodels.collectives.modelled_time`.

@@ -86,7 +86,7 @@ def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
     crossed = [at for at in range(len(levels)) if asked.crosses(at)]
     # Inner links begin faster than they were seen: slower than the outer, they would never be let go again.
     rates = [asked.best_bytes_per_s(at) * (1 if at == crossed[-1] else 2) for at in crossed]
-    alphas_s = [asked.quickest_startup_s(at) / 2 for at in crossed]
+    alphas_s = [_first_alpha_s(asked, at, levels[at]) for at in crossed]
     start = np.log([*rates, *alphas_s, min(alphas_s)])
 
     def modelled(logs: Numbers) -> Modelled:
@@ -107,6 +107,14 @@ def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
         tuple(float(error) for error in abs(at_best.seconds / asked.measured_s - 1)),
         float(found.cost),
     )
+
+
+def _first_alpha_s(asked: Asked, at: int, level: Level) -> float:
+    """Returns where the start-up of a level begins; curves of large messages only tell none, and it stays there."""
+    quickest_s = asked.quickest_startup_s(at) / 2
+    if asked.tells_startups(at) or level.alpha_s == 0:
+        return quickest_s
+    return min(quickest_s, level.alpha_s)
 
 
 def _level(index: int, level: Level, found: Mapping[Operation, _Reached]) -> Level:

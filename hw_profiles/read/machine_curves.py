@@ -15,6 +15,9 @@ from hw_profiles.schema import Curve, CurvePoint, Operation
 _FALLS = 0.95
 """Less of the time of a smaller message than this is more than noise."""
 
+_LEAST_BYTES = 2**20
+"""A run without any message of this size tells start-ups and no bandwidth."""
+
 Kind = tuple[Operation, int, int]
 
 
@@ -63,8 +66,15 @@ def curves_of(runs: Sequence[CollectiveRun], shape: Shape) -> ReadCurves:
 def _fits(run: CollectiveRun, shape: Shape) -> tuple[str, str]:
     """Returns why `run` is no curve of the machine ("" if it is), and what is to be said of one that is."""
     per_node = shape.ranks_per_node
-    is_inside = run.num_nodes == 1 and run.degree_from == 1 and shape.inner[0] % run.degree_to == 0
+    largest_bytes = run.points[-1].bytes
+    if largest_bytes < _LEAST_BYTES:
+        return (
+            f"its largest message has {largest_bytes:,} bytes, which tells no bandwidth; run it up to 1 GiB (-e 1G)"
+        ), ""
     remark = ""
+    if run.points[0].bytes > _LEAST_BYTES:
+        remark = f"its smallest message has {run.points[0].bytes:,} bytes, so that start-ups are not measured (-b 1K)"
+    is_inside = run.num_nodes == 1 and run.degree_from == 1 and shape.inner[0] % run.degree_to == 0
     if run.ranks_per_node < per_node:
         if not is_inside:
             ranks = "one rank" if run.ranks_per_node == 1 else f"{run.ranks_per_node} ranks"
@@ -72,10 +82,11 @@ def _fits(run: CollectiveRun, shape: Shape) -> tuple[str, str]:
                 f"it ran {ranks} of {per_node} on each node, so that its groups had the network for themselves; a "
                 f"curve is of all groups at once (NCCL_TESTS_SPLIT='MOD {per_node}' with all ranks measures them)"
             ), ""
-        remark = (
+        silent = (
             f"{run.num_ranks} of {per_node} ranks ran; the others were silent, which makes no difference inside a "
             f"{'node' if len(shape.inner) == 1 else 'package'}"
         )
+        remark = f"{silent}; {remark}" if remark else silent
     for degree in (run.degree_from, run.degree_to):
         if fill(shape.sizes, degree) is None:
             sizes = " x ".join(str(size) for size in shape.sizes)

@@ -173,6 +173,11 @@ def _nothing(lines: Sequence[Line], name: str) -> str:
     failure = next((line for line in lines if _FAILURE.search(line.text)), None)
     if failure is not None:
         return f"{name} has no rows: the run failed (line {failure.number}: {failure.text.strip()[:160]})"
+    first = next((line.text.strip() for line in lines if line.text.strip()), "")
+    if first.startswith(("{", "[")) and '"' in first:
+        return f"{name} is JSON (-J, -Z json); give the table that the benchmark prints without it"
+    if any(re.search(r"algbw\s*,|,\s*busbw", line.text, re.IGNORECASE) for line in lines):
+        return f"{name} is CSV (-Z csv); give the table that the benchmark prints without it"
     if any("nThread" in line.text or "Using devices" in line.text for line in lines):
         return f"{name} has the benchmark's header and no rows: it was cut off, or ended before the first size"
     return (

@@ -95,7 +95,7 @@ def test_degrees_off_the_levels_are_refused(degree_from: int, degree_to: int) ->
 @pytest.mark.parametrize(
     ("message_bytes", "seconds", "provenance"),
     [
-        (500, 1e-3, "modelled"),
+        (500, 0.5e-3, "modelled"),
         (1000, 1e-3, "measured"),
         (3000, 1.5e-3, "interpolated"),
         (4000, 1.5e-3, "measured"),
@@ -153,6 +153,24 @@ def test_points_that_the_model_holds_equal_count_as_one() -> None:
     network = Network(levels, (curve,), startups_hidden=1.0)
     eight_s, two_s = (modelled_time("all_gather", 1, degree, 8, network).seconds for degree in (8, 2))
     assert collective_time("all_gather", 1, 2, 8, network).seconds == pytest.approx(1e-3 * two_s / eight_s)
+
+
+def test_below_a_curve_that_begins_large_the_model_goes_on() -> None:
+    level = NetworkLevel(8, 200e9, 5e-6)
+    truth = Network(levels=(level,))
+    seconds = {size: collective_time("all_gather", 1, 8, size, truth).seconds for size in (1000, GB, 2 * GB)}
+    points = tuple((size, 1.1 * seconds[size]) for size in (GB, 2 * GB))
+    measured = Network(levels=(level,), curves=(NetworkCurve("all_gather", 1, 8, points),))
+    time = collective_time("all_gather", 1, 8, 1000, measured)
+    assert (time.seconds, time.likened_to) == (pytest.approx(1.1 * seconds[1000]), (1, 8))
+
+
+@pytest.mark.parametrize("end", [1.0001, 3.0])
+def test_noise_in_the_last_two_points_is_no_bandwidth(end: float) -> None:
+    level = NetworkLevel(8, 200e9, 0.0)
+    curve = NetworkCurve("all_gather", 1, 8, ((GB // 2, 4.4e-3), (GB, 4.4e-3 * end)))
+    time = collective_time("all_gather", 1, 8, 100 * GB, Network(levels=(level,), curves=(curve,)))
+    assert time.seconds == pytest.approx(min(max(4.4e-3 * end + 4.4e-3 * (end - 1) * 198, 220e-3 * end), 880e-3 * end))
 
 
 def test_a_flat_end_of_a_curve_is_no_infinite_bandwidth() -> None:

@@ -134,3 +134,13 @@ def test_one_wild_point_moves_the_bandwidth_by_little() -> None:
     points = (*own.points[:-3], wild, *own.points[-2:])
     fitted = fit_levels(START, [own.model_copy(update={"points": points})], GLOO)
     assert fitted.levels[1].unit_bytes_per_s == pytest.approx(25e6, rel=0.05)
+
+
+def test_curves_of_large_messages_only_leave_the_start_up_where_it_was() -> None:
+    point = CurvePoint(bytes=1 << 30, seconds=10e-3)
+    start = (
+        Level(name="node", size=8, unit_bytes_per_s=450e9, alpha_s=4e-6),
+        Level(name="cluster", size=2, unit_bytes_per_s=100e9, alpha_s=9e-6),
+    )
+    fitted = fit_levels(start, [Curve(operation="all_reduce", degree_from=1, degree_to=16, points=(point,))], NCCL)
+    assert [level.alpha_s for level in fitted.levels] == pytest.approx([4e-6, 9e-6], rel=0.2)

@@ -105,3 +105,46 @@ def test_pcie_adds_nothing_to_faster_wires(name: str, gigabytes_per_s: tuple[flo
     assert [level.unit_bytes_per_s for level in levels] == pytest.approx(
         [value * GB for value in gigabytes_per_s], rel=1e-3
     )
+
+
+def benchmark(sizes_bytes: tuple[int, ...], name: str = "all_gather_perf") -> str:
+    rows = [f"# Collective test starting: {name}", "# nThread 1 nGpus 8 iters: 20"]
+    rows += [
+        f"#  Rank {rank:2d} Group  0 Pid 77 on n0 device {rank:2d} [0x{rank:02x}] NVIDIA H200" for rank in range(8)
+    ]
+    for size_bytes in sizes_bytes:
+        seconds = 20e-6 + size_bytes / 400e9
+        algbw = size_bytes / seconds / 1e9
+        measures = f"{seconds * 1e6:.2f} {algbw:.2f} {algbw * 7 / 8:.2f} 0"
+        rows.append(f"{size_bytes:12d} {size_bytes // 32:12d} float none -1 {measures} {measures}")
+    return "\n".join([*rows, "# Avg bus bandwidth    : 300"])
+
+
+def test_a_run_that_ended_before_large_messages_is_no_curve(tmp_path: Path) -> None:
+    path = tmp_path / "cut_off.txt"
+    path.write_text(benchmark((256, 512)))
+    with pytest.raises(ProfileError, match="largest message has 512 bytes"):
+        read_machine(None, (path,), None)
+
+
+def test_a_run_of_large_messages_only_keeps_small_ones_fast(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_text(benchmark((1 << 30, 1 << 33)))
+    profile = read_machine(None, (path,), None)
+    assert profile.levels[0].alpha_s < 10e-6
+    assert any("start-ups are not measured" in warning for warning in profile.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{"version": 1,\n "results": [{"size": 8}]}\n', "JSON"),
+        ('{"numCycle":0, "name":"AllReduce", "size":8, "type":"float"}\n', "JSON"),
+        ("numCycle,name,size,type,redop,inPlace,time,algbw,busbw,#wrong\n0,AllReduce,8,float,sum,0,9,0,0,0\n", "CSV"),
+    ],
+)
+def test_another_form_of_a_benchmarks_output_is_named(text: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.txt"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match=f"is {kind}"):
+        read_machine(None, (path,), None)
