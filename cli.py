@@ -285,7 +285,11 @@ def profile(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine, alone or under torchrun or srun; or read what is known of one."""
+    """Measure this machine, alone or under torchrun or srun; or read what is known of one.
+
+    What is measured is kept as it comes: the same command goes on where it was cut off. All ranks end when one fails,
+    and when one hangs for a minute.
+    """
     if out is not None and out.is_dir():
         raise InputError(f"{out} is a folder; --out names the profile's file")
     from hw_profiles.save import as_json as profile_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
 PATIENCE_S = 60.0
-"""How long one message or product may take before its rank counts as hanging. Also said in docs of the command."""
+"""How long one message or product may take before its rank counts as hanging; the command's help says it too."""
 START_S = 300.0
 """How long all ranks together may take to start."""
 

@@ -11,7 +11,7 @@ from hw_profiles.schema import Operation
 
 _MANY_RANKS = 16
 """Above this, a quick measurement leaves out the degrees inside and between levels: communicators are slow to make."""
-_QUICK_CURVES_S, _FULL_CURVES_S = 30.0, 1800.0
+_QUICK_CURVES_S, _FULL_CURVES_S = 27.0, 1800.0
 _QUICK_PAIRS_S, _FULL_PAIRS_S = 3.0, 60.0
 _LEAST_PER_PAIR_S, _MOST_PER_PAIR_S = 0.01, 0.3
 
@@ -30,7 +30,7 @@ def effort_per_curve(quick: bool, num_curves: int) -> Effort:
     each = max(num_curves, 1)
     if quick:
         return Effort(
-            seconds_per_curve=min(max(_QUICK_CURVES_S / each, 0.25), 1.7),
+            seconds_per_curve=min(max(_QUICK_CURVES_S / each, 0.25), 1.5),
             least_repetitions=3,
             most_repetitions=30,
             known_within=0.05,

@@ -20,6 +20,8 @@ _EXPLORING = 0.6
 """Part of the time that going up may take; the rest is for repetitions."""
 _ALWAYS_BYTES = 1 << 16
 """Sizes up to this are measured however slow they are: a curve of fewer points says too little."""
+_ALWAYS_PART = 0.1
+"""A size that takes no more than this part of a curve's time is measured too: large messages tell the bandwidth."""
 _SETTLED_FROM_BYTES = 1 << 20
 """Below, an equal bandwidth of two sizes is where one protocol passes to another, not the links' limit."""
 _BENT = 0.2
@@ -81,7 +83,7 @@ def next_bytes(samples: Mapping[int, Sequence[float]], limit_bytes: int, left_s:
         return following
     # One call more, which warms up.
     takes_s = _STEP * statistics.median(samples[largest]) * (effort.least_repetitions + 1)
-    return following if takes_s <= left_s else None
+    return following if takes_s <= max(left_s, _ALWAYS_PART * effort.seconds_per_curve) else None
 
 
 def is_settled(samples: Mapping[int, Sequence[float]], within: float) -> bool:
