@@ -70,6 +70,14 @@ def resident_bytes() -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
+def is_stopped(process: int) -> bool:
+    """Tells whether a signal has stopped a process. Source: proc_pid_stat(5), state T."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:  # it has ended
+        return False
+
+
 def own_cores() -> tuple[int, ...]:
     """Returns the cores that this process may run on."""
     return tuple(sorted(os.sched_getaffinity(0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -144,7 +145,10 @@ def own_device() -> torch.device:
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's text, without the C++ trace that torch puts behind it."""
     lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    # gloo puts its own source file before the text, and advice behind it.
+    return re.sub(r"^\[\S+\] ", "", lines[0]).partition(". This is typically")[0]
 
 
 def _await_all(roll: RollCall, store: Store, rank: int, world_size: int, start_s: float) -> None:

@@ -12,17 +12,15 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from hw_profiles.measure.ending import FAILED, Answer, Ending, ending
+from hw_profiles.measure.host_facts import is_stopped
 
 _POLL_S = 0.5
 _WINDOW_S = 5.0
 """How long a rank has to answer: ten looks of its thread."""
-_STOPPED = "T"
-"""State in /proc/PID/stat of a process that a signal has stopped. Source: proc_pid_stat(5)."""
 
 
 class RollCall:
@@ -139,8 +137,7 @@ class RollCall:
         """Ends with the process that started this one, and stops where that is stopped: the two are one rank."""
         if os.getppid() != self._parent:
             os._exit(FAILED)
-        state = Path(f"/proc/{self._parent}/stat")
-        if state.is_file() and state.read_text().rpartition(")")[2].split()[0] == _STOPPED:
+        if is_stopped(self._parent):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from hw_profiles.errors import ProfileError, RanksFailed
 from hw_profiles.measure.asked import Asked
+from hw_profiles.measure.host_facts import is_stopped
 from hw_profiles.measure.measurement import Measurement
 
 MEASUREMENT, REPORT = "measurement.json", "report-{rank}.json"
@@ -63,7 +64,7 @@ def run_ranks(
         folder = Path(text)
         ranks = [_started(place, asked, folder) for place in places]
         try:
-            failed = _follow(ranks, progress, told)
+            failed = _follow(ranks, progress, told, asked.patience_s + _LEAVING_S)
             if failed is not None:
                 _raise(failed, folder, asked, is_alone)
         finally:
@@ -94,29 +95,24 @@ def _started(place: Mapping[str, str], asked: Asked, folder: Path) -> _Rank:
     return _Rank(number, process, log)
 
 
-def _follow(ranks: Sequence[_Rank], progress: Progress, told: list[float]) -> _Rank | None:
+def _follow(ranks: Sequence[_Rank], progress: Progress, told: list[float], most_stopped_s: float) -> _Rank | None:
     """Passes on what the first rank says until all ranks have ended; returns the first that ended badly, if one did."""
+    stops = _Stops(ranks, most_stopped_s)
     with selectors.DefaultSelector() as selector:
         for rank in ranks:
             if rank.process.stdout is not None:
                 selector.register(rank.process.stdout, selectors.EVENT_READ)
-        last = time.monotonic()
         while True:
             if selector.get_map():
                 _pass_on(selector, progress)
             else:
                 time.sleep(_POLL_S)
-            codes = [rank.process.poll() for rank in ranks]
-            # By a signal first: who was killed is the cause, who ended by itself may only have noticed.
-            killed = [rank for rank, code in zip(ranks, codes, strict=True) if (code or 0) < 0]
-            ended = [rank for rank, code in zip(ranks, codes, strict=True) if (code or 0) > 0]
-            if killed or ended:
-                return (killed + ended)[0]
-            if all(code == 0 for code in codes):
-                return None
+            bad = _ended_badly(ranks)
+            if bad is not None or all(rank.process.returncode == 0 for rank in ranks):
+                return bad
             if told and time.monotonic() - told[0] > _LEAVING_S:
                 raise SystemExit(_TERMINATED)
-            last = _continue_after_stop(ranks, last)
+            stops.look()
 
 
 def _pass_on(selector: selectors.BaseSelector, progress: Progress) -> None:
@@ -129,13 +125,37 @@ def _pass_on(selector: selectors.BaseSelector, progress: Progress) -> None:
             progress(said["text"], said["part"])
 
 
-def _continue_after_stop(ranks: Sequence[_Rank], last: float) -> float:
-    """Continues the ranks, which stop with this process, when it was stopped and is continued; returns the time."""
-    now = time.monotonic()
-    if now - last > 20 * _POLL_S:
-        for rank in ranks:
-            rank.process.send_signal(signal.SIGCONT)
-    return now
+def _ended_badly(ranks: Sequence[_Rank]) -> _Rank | None:
+    """Returns a rank that was killed, else one that ended with an error: it may only have noticed the other."""
+    codes = [rank.process.poll() or 0 for rank in ranks]
+    killed = [rank for rank, code in zip(ranks, codes, strict=True) if code < 0]
+    ended = [rank for rank, code in zip(ranks, codes, strict=True) if code > 0]
+    return next(iter(killed + ended), None)
+
+
+class _Stops:
+    """Keeps an eye on ranks that are stopped (SIGSTOP, Ctrl-Z)."""
+
+    def __init__(self, ranks: Sequence[_Rank], most_s: float) -> None:
+        self._ranks, self._most_s = ranks, most_s
+        self._last = time.monotonic()
+        self._moving = [self._last] * len(ranks)
+
+    def look(self) -> None:
+        """Ends a rank that is stopped for longer than the others wait for it.
+
+        The ranks stop with this process: where that was stopped itself, they are continued.
+        """
+        now = time.monotonic()
+        was_stopped = now - self._last > 20 * _POLL_S
+        self._last = now
+        for index, rank in enumerate(self._ranks):
+            if was_stopped:
+                rank.process.send_signal(signal.SIGCONT)
+            if was_stopped or not is_stopped(rank.process.pid):
+                self._moving[index] = now
+            elif now - self._moving[index] > self._most_s:
+                rank.process.kill()
 
 
 def _raise(failed: _Rank, folder: Path, asked: Asked, is_alone: bool) -> None:
