@@ -299,11 +299,14 @@ def profile(
 
     screen, journal = Screen(as_json), None
     if topology or collectives or links:
+        _only_of_reading(quick, fresh, ranks_per_node)
         from hw_profiles.read.read_machine import read_machine
 
         found = read_machine(topology, tuple(collectives or ()), links, levels=levels, num_nodes=nodes, like=like)
         target = out
     else:
+        if like is not None:
+            raise InputError("--like goes with --topology, --collectives or --links; a machine measured is like itself")
         from hw_profiles.measure.profile_machine import profile_machine
 
         target = out or user_profile_path()
@@ -378,6 +381,17 @@ def _one_strategy(degrees: Degrees | None, secondary_degree: int | None, ds_conf
         raise InputError("give either --degrees p,g,o or --ds-config FILE: the one strategy to estimate")
     if ds_config is not None and secondary_degree is not None:
         raise InputError("--secondary-degree goes with --degrees; a DeepSpeed config says its own")
+
+
+def _only_of_reading(quick: bool, fresh: bool, ranks_per_node: int | None) -> None:
+    """Refuses options of measuring beside files: they would change nothing."""
+    given = {"--quick": quick, "--fresh": fresh, "--ranks-per-node": ranks_per_node is not None}
+    named = [option for option, is_given in given.items() if is_given]
+    if named:
+        raise InputError(
+            f"{' and '.join(named)} is of measuring: where files are read (--topology, --collectives, --links), they "
+            "say how many ranks a node has; leave it out"
+        )
 
 
 def _deliver(

@@ -46,6 +46,8 @@ def check_writable(path: str | Path) -> None:
         ProfileError: it cannot.
     """
     target = Path(path)
+    if _takes_text(target):
+        return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -71,7 +73,16 @@ def _kept(profile: HardwareProfile, journal: Path) -> str:
     return f". It is kept in {text}{goes_on}"
 
 
+def _takes_text(target: Path) -> bool:
+    """Tells whether it is a device or a pipe, such as /dev/stdout: a file in its place would be its end."""
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
 def _write(profile: HardwareProfile, target: Path) -> None:
+    if _takes_text(target):
+        target.write_text(as_json(profile), encoding="utf-8")
+        return
+    target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

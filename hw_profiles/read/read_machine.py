@@ -16,6 +16,7 @@ from hw_profiles.read.machine_links import NodeLinks, node_links
 from hw_profiles.read.machine_shape import Shape, find_shape
 from hw_profiles.read.read_collectives import read_collectives
 from hw_profiles.read.read_topology import read_topology
+from hw_profiles.read.terminal_text import read_text
 from hw_profiles.read.topology import Topology
 from hw_profiles.schema import HardwareProfile, Link, Operation
 
@@ -46,10 +47,13 @@ def read_machine(
         ProfileError: a file that cannot be read, or files that contradict each other.
     """
     runs, notes = _runs(collectives)
-    dump = read_topology(topology) if topology is not None else None
+    # Read once: it may be a pipe. The device, which the vendor is needed for, tells how fast the links are.
+    text = read_text(topology) if topology is not None else ""
+    file_name = topology.name if topology is not None else ""
+    dump = read_topology(text, name=file_name) if topology is not None else None
     chosen = choose_device(runs, like, dump.vendor if dump else None)
     if topology is not None and chosen.device.name:
-        dump = read_topology(topology, chosen.device.name)
+        dump = read_topology(text, chosen.device.name, file_name)
     node = node_links(dump, topology, links)
     graph_name = node.file if node is not None else ""
     shape = find_shape(node, runs, levels, num_nodes, chosen.like)

@@ -14,6 +14,9 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\[\d{1,2}m")
 _LABEL = re.compile(r"^\s*(?:\[\d+,\s*(\d+)\]\s*<std(?:out|err)>\s*:|(\d+):(?=\s|#|$)) ?")
 """The task's number that `srun -l` and `mpirun --tag-output` put before each line."""
 
+_MOST_BYTES = 256 << 20
+"""Of a file: outputs have kilobytes, logs with NCCL_DEBUG=INFO of a thousand ranks some tens of megabytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -27,21 +30,32 @@ class Line:
 
 
 def read_lines(path: Path) -> tuple[Line, ...]:
-    """Returns the lines of the file `path`, whatever bytes are in it.
+    """Returns the lines of the file `path`; see `read_text`."""
+    return lines_of(read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of the file `path`, whatever bytes are in it. It is read once, from the start: it may be a pipe.
 
     Raises:
-        ProfileError: it cannot be read, or nothing is in it.
+        ProfileError: it cannot be read, nothing is in it, or more than any such output has.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(content) > _MOST_BYTES:
+        raise ProfileError(
+            f"{path} has more than {_MOST_BYTES >> 20} MiB; give the output of one command, not a whole log",
+            value=len(content),
+        )
     # Windows shells redirect in UTF-16; a stray byte of another encoding must not cost the rest of a log.
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = content.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
     if not text.strip():
         raise ProfileError(f"{path} is empty; was the command's output redirected into it?")
-    return lines_of(text)
+    return text
 
 
 def lines_of(text: str) -> tuple[Line, ...]:

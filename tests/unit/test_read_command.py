@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,42 @@ def test_planning_on_an_unknown_device_exits_2_and_says_how_to_name_it(
     )
     assert code == 2
     assert "--like NAME" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--topology", DUMPS / "p4d.txt", "--quick"], "--quick is of measuring"),
+        (["--topology", DUMPS / "p4d.txt", "--ranks-per-node", "4"], "--ranks-per-node is of measuring"),
+        (["--like", "dgx-h100"], "--like goes with --topology"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(
+    options: list[str | Path], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = answered(capsys, "profile", *options, "--json")
+    assert code == 2
+    assert named in " ".join(err.split())
+
+
+def test_a_pipe_is_read_once_and_a_pipe_that_is_written_to_stays_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    read, written = tmp_path / "read", tmp_path / "written"
+    received: list[str] = []
+    for pipe in (read, written):
+        os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: read.write_text((DUMPS / "p4d.txt").read_text()), daemon=True)
+    reader = threading.Thread(target=lambda: received.append(written.read_text()), daemon=True)
+    writer.start()
+    reader.start()
+    options = ["--topology", read, "--like", "p4d-a100-40gb", "--out", written, "--json"]
+    code, out, _ = answered(capsys, "profile", *options)
+    reader.join(timeout=10)
+    assert (code, written.is_fifo(), received) == (0, True, [out])
+
+
+def test_a_profile_is_written_through_a_link(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "named.json").symlink_to(tmp_path / "real.json")
+    code, _, _ = answered(capsys, "profile", "--topology", DUMPS / "p4d.txt", "--out", tmp_path / "named.json")
+    assert (code, (tmp_path / "named.json").is_symlink(), (tmp_path / "real.json").is_file()) == (0, True, True)
