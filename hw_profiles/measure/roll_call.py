@@ -36,7 +36,9 @@ class RollCall:
         self._hung: tuple[float, Callable[[], None]] | None = None
         self._lock = threading.Lock()
         self._answered = False
-        threading.Thread(target=self._watch, daemon=True, name="roll-call").start()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="roll-call")
+        self._thread.start()
 
     def step(self, doing: str | None = None) -> None:
         """Notes that this rank begins its next step: all ranks take the same."""
@@ -53,6 +55,11 @@ class RollCall:
     def touch(self) -> None:
         """Notes that this rank is waiting on purpose."""
         self._last = time.monotonic()
+
+    def close(self) -> None:
+        """Ends the thread: this rank answers no more."""
+        self._closed.set()
+        self._thread.join()
 
     def when_hung(self, after_s: float, then: Callable[[], None]) -> None:
         """Has the thread call `then` when no step was begun for so long: the main thread waits without end."""
@@ -120,8 +127,7 @@ class RollCall:
             self._answered = True
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(_POLL_S)
+        while not self._closed.wait(_POLL_S):
             self._follow_parent()
             if self._hung is not None and time.monotonic() - self._last > self._hung[0]:
                 self._hung[1]()
