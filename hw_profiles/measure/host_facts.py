@@ -111,8 +111,22 @@ def interface_name() -> str:
     except OSError:
         # gloo falls back to the loopback interface when the host's name has no address.
         return "lo"
-    names = [name for _, name in socket.if_nameindex() if _address(name) == address]
-    return names[0] if names else "lo"
+    return _interface_of(address) or "lo"
+
+
+def interface_towards(host: str) -> str | None:
+    """Returns the network interface over which this host reaches another; None where it cannot be told."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as endpoint:
+            # Sends nothing: it only asks for the route, whatever the port.
+            endpoint.connect((host, 9))
+            return _interface_of(endpoint.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _interface_of(address: str) -> str | None:
+    return next((name for _, name in socket.if_nameindex() if _address(name) == address), None)
 
 
 def _address(interface: str) -> str | None:

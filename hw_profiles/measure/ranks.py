@@ -16,6 +16,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from hw_profiles.errors import ProfileError
 from hw_profiles.measure.asked import Asked
 from hw_profiles.measure.ending import ranks_text
+from hw_profiles.measure.host_facts import interface_name, interface_towards
 from hw_profiles.measure.roll_call import RollCall, store_at
 
 Value = TypeVar("Value")
@@ -105,14 +106,26 @@ def start(asked: Asked, roll: RollCall, store: Store) -> Ranks:
         store.add("num without", 1)
     _await_all(roll, store, rank, world_size, asked.start_s)
     _refuse_mixed_kinds(store, world_size)
-    # All waits but those for the device end by this timeout; those of NCCL end sooner by `Ranks.finish`.
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=store,
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=asked.patience_s),
-    )
+    interface = interface_towards(os.environ["MASTER_ADDR"])
+    if device.type == "cuda" and interface is not None:
+        # gloo only carries what ranks agree on here; by itself it takes the interface of the host's name.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    try:
+        # All waits but those for the device end by this timeout; those of NCCL end sooner by `Ranks.finish`.
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=store,
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=asked.patience_s),
+        )
+    except RuntimeError as error:
+        if interface in (None, "lo") or interface_name() != "lo":
+            raise
+        raise Lost(
+            f"{first_line(error)}. gloo listens on the loopback interface, as this host's name has no other address: "
+            f"set GLOO_SOCKET_IFNAME={interface}"
+        ) from error
     return Ranks(rank, world_size, device, roll, asked.patience_s)
 
 
