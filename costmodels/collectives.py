@@ -1,53 +1,29 @@
 """Time of a collective: measured where it was measured, else what its algorithm takes on the levels of the machine.
 
-A curve that was measured for the operation and the kind of group comes first. Where there is none, the algorithms that
-the machine is known to use (`costmodels.algorithms` has their formulas; `port`, the least that any can take, where none
-is known) are run on the levels' bandwidths, efficiencies and start-ups, and the fastest counts.
+A curve that was measured for the operation and the kind of group comes first. Where there is none, `modelled_time`
+counts, held to how the model does on the measured groups that are most alike.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from costmodels.algorithms import Algorithm, Load, loads
-from costmodels.curve import curve_time
+import numpy as np
+
+from costmodels.curve import curve_time, rising
 from costmodels.engine import Operation
 from costmodels.geometry import Geometry, geometry
-from costmodels.network import CollectiveTime, Network, NetworkCurve, NetworkLevel
+from costmodels.modelled import ModelledPhase, ModelledTime, modelled_time
+from costmodels.network import CollectiveTime, Network, NetworkCurve
 
 __all__ = ["CollectiveTime", "ModelledPhase", "ModelledTime", "collective_time", "modelled_time"]
 
 _DOUBTED = 2.0
 """A last segment that goes on faster or slower than the model by more than this factor is noise."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelledPhase:
-    """One phase of an algorithm: what decides how long it takes."""
-
-    slowest: Load
-    """The load on the level that takes the longest."""
-    bandwidth_s: float
-    """Seconds that this level's links need for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelledTime:
-    """What a collective takes by an algorithm: its phases in turn, and start-ups."""
-
-    algorithm: Algorithm
-    phases: tuple[ModelledPhase, ...]
-    startups_s: float
-    hidden_s: float
-    """Of the lesser of both, what hides behind the greater."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the collective."""
-        return sum(phase.bandwidth_s for phase in self.phases) + self.startups_s - self.hidden_s
 
 
 def collective_time(
@@ -58,7 +34,8 @@ def collective_time(
     A measured curve of that operation and those degrees comes first: exact at its points, interpolated between them;
     below and above, the model held to its ends (then "modelled"). Without one,
     `modelled_time` counts; where the operation was measured in groups of another shape over the same outermost level,
-    it tells which message takes as long there, and that curve says how long that really is.
+    it tells which message is in the same regime there (or, where an operation is run in several ways, takes as long),
+    and that curve says how long that really is.
 
     Args:
         operation: What is run.
@@ -104,16 +81,69 @@ def _likened_time(
     operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network
 ) -> CollectiveTime:
     """Models the time, and corrects it by how the model does on the measured groups of the most similar shape."""
-    seconds = modelled_time(operation, degree_from, degree_to, message_bytes, network).seconds
+    modelled = modelled_time(operation, degree_from, degree_to, message_bytes, network)
     nearest = _nearest_curve(operation, degree_from, degree_to, network)
     if nearest is None:
-        return CollectiveTime(seconds, "modelled")
-    points = _modelled_and_measured(nearest, network)
+        return CollectiveTime(modelled.seconds, "modelled")
     likened_to = (nearest.degree_from, nearest.degree_to)
+    if modelled.startups_s > 0 and _has_one_algorithm(operation, network):
+        held = _by_regime(nearest, network)
+        if held is not None:
+            return CollectiveTime(_held_to(held, modelled), "modelled", likened_to)
+    seconds, points = modelled.seconds, _modelled_and_measured(nearest, network)
     least_s = points[0][0]
     if seconds < least_s:
         return CollectiveTime(points[0][1] * seconds / least_s, "modelled", likened_to)
     return CollectiveTime(curve_time(points, seconds).seconds, "modelled", likened_to)
+
+
+def _has_one_algorithm(operation: Operation, network: Network) -> bool:
+    """Tells whether the operation is always run one way, so that its start-ups are of one number."""
+    return all(len(known) == 1 for name, known in network.algorithms if name == operation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A measured curve by regime: modelled transfer over modelled start-ups."""
+
+    regimes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    """Measured; none above a later one."""
+    modelled_s: tuple[float, ...]
+    startups_s: float
+
+
+@lru_cache(maxsize=1024)
+def _by_regime(curve: NetworkCurve, network: Network) -> _Held | None:
+    """Returns the curve by regime; None where nothing starts up.
+
+    Protocols change where transfers outgrow start-ups, which is at another message and after other seconds in groups of
+    another shape, but in the same regime.
+    """
+    times = [
+        modelled_time(curve.operation, curve.degree_from, curve.degree_to, size_bytes, network)
+        for size_bytes, _ in curve.points
+    ]
+    startups_s = times[0].startups_s
+    if startups_s == 0:
+        return None
+    return _Held(
+        tuple(time.transfer_s / startups_s for time in times),
+        tuple(seconds for _, seconds in rising(curve.points)),
+        tuple(time.seconds for time in times),
+        startups_s,
+    )
+
+
+def _held_to(held: _Held, modelled: ModelledTime) -> float:
+    """Returns `modelled` with the error that the model has in its regime of the measured curve."""
+    regime = modelled.transfer_s / modelled.startups_s
+    errors = [math.log(own / model) for own, model in zip(held.seconds, held.modelled_s, strict=True)]
+    error = float(np.interp(math.log(regime), [math.log(each) for each in held.regimes], errors))
+    below = bisect_right(held.regimes, regime)
+    # Between two points the model may rise later than its error falls: more bytes are never faster.
+    least_s = held.seconds[below - 1] * modelled.startups_s / held.startups_s if below else 0.0
+    return max(modelled.seconds * math.exp(error), least_s)
 
 
 @lru_cache(maxsize=4096)
@@ -146,78 +176,3 @@ def _modelled_and_measured(curve: NetworkCurve, network: Network) -> tuple[tuple
         # Start-ups alone are the same for all small messages, but for the last digits of a float.
         measured.setdefault(float(f"{modelled:.6g}"), []).append(seconds)
     return tuple(sorted((modelled, sum(own) / len(own)) for modelled, own in measured.items()))
-
-
-def modelled_time(
-    operation: Operation,
-    degree_from: int,
-    degree_to: int,
-    message_bytes: float,
-    network: Network,
-    algorithm: Algorithm | None = None,
-) -> ModelledTime:
-    """Returns what the fastest of the network's algorithms for the operation takes, whatever was measured.
-
-    Args:
-        operation: As for `collective_time`.
-        degree_from: As for `collective_time`.
-        degree_to: As for `collective_time`.
-        message_bytes: As for `collective_time`.
-        network: As for `collective_time`.
-        algorithm: This one, whichever the network's are.
-
-    Raises:
-        ValueError: As for `collective_time`, or the algorithm cannot run the operation.
-    """
-    spanned = geometry(tuple(level.size for level in network.levels), degree_from, degree_to)
-    known = (
-        (algorithm,) if algorithm else next((each for name, each in network.algorithms if name == operation), ("port",))
-    )
-    times = [_by(each, operation, spanned, message_bytes, network) for each in known]
-    return min(times, key=lambda time: time.seconds)
-
-
-def _by(
-    algorithm: Algorithm,
-    operation: Operation,
-    spanned: Sequence[Geometry],
-    message_bytes: float,
-    network: Network,
-) -> ModelledTime:
-    levels = network.levels
-    phases = []
-    startups_s = dict(network.calls_s).get(operation, 0.0)
-    for on_levels in loads(algorithm, operation, spanned, message_bytes):
-        timed = [
-            ModelledPhase(
-                load, load.entering_bytes / _rate(levels[load.geometry.level], operation, load.geometry.units)
-            )
-            for load in on_levels
-        ]
-        if timed:
-            phases.append(max(timed, key=lambda phase: phase.bandwidth_s))
-            startups_s += _startups_s(on_levels, operation, levels)
-    hidden_s = network.startups_hidden * min(sum(phase.bandwidth_s for phase in phases), startups_s)
-    return ModelledTime(algorithm, tuple(phases), startups_s, hidden_s)
-
-
-def _startups_s(on_levels: Sequence[Load], operation: Operation, levels: Sequence[NetworkLevel]) -> float:
-    """Returns the start-ups of one phase over its levels, the quickest of its ways."""
-    alphas = [_alpha_s(levels[load.geometry.level], operation) for load in on_levels]
-    num_ways = len(on_levels[0].startups)
-    return min(
-        sum(load.startups[way] * alpha_s for load, alpha_s in zip(on_levels, alphas, strict=True))
-        for way in range(num_ways)
-    )
-
-
-@lru_cache(maxsize=256)
-def _rate(level: NetworkLevel, operation: Operation, units: int) -> float:
-    """Returns the bytes per second into one unit that the operation reaches in groups that span `units` of them."""
-    links = (units - 1) / (level.size - 1) if level.is_mesh else 1.0
-    return level.unit_bytes_per_s * links * dict(level.efficiency).get(operation, 1.0)
-
-
-@lru_cache(maxsize=256)
-def _alpha_s(level: NetworkLevel, operation: Operation) -> float:
-    return level.alpha_s * dict(level.startup).get(operation, 1.0)

@@ -27,39 +27,40 @@ def curve_time(points: Points, size: float) -> CollectiveTime:
 
     Source: F. N. Fritsch, J. Butland, SIAM J. Sci. Stat. Comput. 5 (1984), as scipy's PchipInterpolator.
     """
-    rising = _rising(points)
-    (first, first_s), (last, last_s) = rising[0], rising[-1]
+    risen = rising(points)
+    (first, first_s), (last, last_s) = risen[0], risen[-1]
     if size < first:
         return CollectiveTime(first_s, "modelled")
     if size > last:
-        return CollectiveTime(last_s + (size - last) * _last_s_per_byte(rising), "modelled")
-    at = dict(rising).get(size)
+        return CollectiveTime(last_s + (size - last) * _last_s_per_byte(risen), "modelled")
+    at = dict(risen).get(size)
     if at is not None:
         return CollectiveTime(at, "measured")
-    seconds = math.exp(_interpolator(rising)(math.log(size)))
+    seconds = math.exp(_interpolator(risen)(math.log(size)))
     return CollectiveTime(min(max(seconds, first_s), last_s), "interpolated")
 
 
 @lru_cache(maxsize=1024)
-def _rising(points: Points) -> Points:
+def rising(points: Points) -> Points:
+    """Returns the points with each as fast as the fastest of those that are as large or larger."""
     fastest_s = math.inf
-    rising: list[tuple[float, float]] = []
+    found: list[tuple[float, float]] = []
     for size, seconds in reversed(points):
         fastest_s = min(fastest_s, seconds)
-        rising.append((size, fastest_s))
-    return tuple(reversed(rising))
+        found.append((size, fastest_s))
+    return tuple(reversed(found))
 
 
 @lru_cache(maxsize=1024)
-def _interpolator(rising: Points) -> Callable[[float], float]:
-    logs = np.log(np.array(rising, dtype=float))
+def _interpolator(risen: Points) -> Callable[[float], float]:
+    logs = np.log(np.array(risen, dtype=float))
     monotone = PchipInterpolator(logs[:, 0], logs[:, 1])
     return lambda at: float(monotone(at))
 
 
-def _last_s_per_byte(rising: Sequence[tuple[float, float]]) -> float:
+def _last_s_per_byte(risen: Sequence[tuple[float, float]]) -> float:
     """Returns the seconds per byte of the last segment."""
-    last, last_s = rising[-1]
-    before, before_s = rising[-2] if len(rising) > 1 else (0, 0.0)
+    last, last_s = risen[-1]
+    before, before_s = risen[-2] if len(risen) > 1 else (0, 0.0)
     # A flat last segment is noise: no link is infinitely fast.
     return (last_s - before_s) / (last - before) or last_s / last

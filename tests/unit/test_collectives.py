@@ -150,9 +150,29 @@ def test_points_that_the_model_holds_equal_count_as_one() -> None:
     # All is start-up here: seconds of 0.9 and 1.1 ms are those of every small message.
     levels = (NetworkLevel(8, 300e9, 1e-4, startup=(("all_gather", 1.5),)),)
     curve = NetworkCurve("all_gather", 1, 8, ((8, 0.9e-3), (64, 1.1e-3), (1 << 30, 5e-3)))
-    network = Network(levels, (curve,), startups_hidden=1.0)
+    network = Network(levels, (curve,), (("all_gather", ("port", "ring")),), startups_hidden=1.0)
     eight_s, two_s = (modelled_time("all_gather", 1, degree, 8, network).seconds for degree in (8, 2))
     assert collective_time("all_gather", 1, 2, 8, network).seconds == pytest.approx(1e-3 * two_s / eight_s)
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("message_bytes", [1, 1 << 10, 1 << 20, 1 << 25, 1 << 36])
+def test_groups_of_another_shape_change_their_protocol_where_transfers_outgrow_start_ups(
+    message_bytes: int, hidden: float
+) -> None:
+    # Twice the time of the model from where both are equal, which is at a smaller message over fewer ranks.
+    level, slower = NetworkLevel(8, 200e9, 5e-6), 2.0
+    model = Network((level,), algorithms=(("all_gather", ("ring",)),), startups_hidden=hidden)
+    points = []
+    for power in range(3, 34):
+        modelled = modelled_time("all_gather", 1, 8, 1 << power, model)
+        is_late = modelled.transfer_s > modelled.startups_s
+        points.append((1 << power, modelled.seconds * (slower if is_late else 1.0)))
+    measured = Network(model.levels, (NetworkCurve("all_gather", 1, 8, tuple(points)),), model.algorithms, (), hidden)
+    two = modelled_time("all_gather", 1, 2, message_bytes, model)
+    expected_s = two.seconds * (slower if two.transfer_s > two.startups_s else 1.0)
+    time = collective_time("all_gather", 1, 2, message_bytes, measured)
+    assert (time.seconds, time.likened_to) == (pytest.approx(expected_s, rel=1e-3), (1, 8))
 
 
 def test_below_a_curve_that_begins_large_the_model_goes_on() -> None:
