@@ -67,8 +67,8 @@ def _watch(roll: RollCall, asked: Asked, rank: int, folder: Path) -> None:
     # All that has a limit ends by it first.
     after_s = 2 * asked.patience_s + 10
 
-    def end() -> None:
-        _leave(_end(Lost(f"nothing moved for {after_s:.0f} s"), roll, rank, folder))
+    def end(reason: str) -> None:
+        _leave(_end(Lost(reason), roll, rank, folder))
 
     roll.when_hung(after_s, end)
 
@@ -95,9 +95,7 @@ def _end(error: Exception, roll: RollCall | None, rank: int, folder: Path) -> in
     """Finds out what became of the other ranks, writes the report, and returns the exit code."""
     is_usage = isinstance(error, ProfileError)
     lost = is_of_others(error)
-    text = first_line(error) if lost or is_usage else _own_text(error)
-    if is_usage:
-        text = str(error)
+    text = str(error) if is_usage else _seen(error) if lost else _own_text(error)
     if roll is None:
         ended, speaks = Ending(f"rank {rank}: {text}", FAILED, (rank,)), rank == 0
     elif lost:
@@ -109,6 +107,10 @@ def _end(error: Exception, roll: RollCall | None, rank: int, folder: Path) -> in
     draft.write_text(json.dumps(report))
     draft.replace(folder / REPORT.format(rank=rank))
     return USAGE if ended.exit_code == USAGE else FAILED
+
+
+def _seen(error: Exception) -> str:
+    return first_line(error) if str(error) else ""
 
 
 def is_of_others(error: Exception) -> bool:

@@ -119,6 +119,8 @@ def start(asked: Asked, roll: RollCall, store: Store) -> Ranks:
             world_size=world_size,
             timeout=timedelta(seconds=asked.patience_s),
         )
+        # gloo connects its ranks when they first have something to say.
+        dist.all_reduce(torch.zeros(1))
     except RuntimeError as error:
         if interface in (None, "lo") or interface_name() != "lo":
             raise

@@ -33,9 +33,10 @@ class RollCall:
         self._parent = os.getppid()
         self._step, self._doing = 0, ""
         self._last = time.monotonic()
-        self._hung: tuple[float, Callable[[], None]] | None = None
+        self._hung: tuple[float, Callable[[str], None]] | None = None
         self._lock = threading.Lock()
         self._answered = False
+        self._answered_s = 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="roll-call")
         self._thread.start()
@@ -61,8 +62,11 @@ class RollCall:
         self._closed.set()
         self._thread.join()
 
-    def when_hung(self, after_s: float, then: Callable[[], None]) -> None:
-        """Has the thread call `then` when no step was begun for so long: the main thread waits without end."""
+    def when_hung(self, after_s: float, then: Callable[[str], None]) -> None:
+        """Has the thread call `then` with the reason, "" if others know it, when the main thread waits without end.
+
+        That is when no step was begun for `after_s`, or when others have called the roll and it does not come to it.
+        """
         self._hung = (after_s, then)
 
     def call(self, failure: str = "", *, is_usage: bool = False, lost: str = "") -> tuple[Ending, bool]:
@@ -113,8 +117,9 @@ class RollCall:
             return Ending(f"rank {self._rank} failed: {failure}", FAILED, (self._rank,)), True
         doing = f" while measuring {self._doing}" if self._doing else ""
         text = f"rank 0, or the launcher that keeps the ranks' store, does not answer any more{doing}: {lost}"
-        # Nobody else can be asked who tells: the second rank does, as rank 0 is the likeliest to be gone.
-        return Ending(text, FAILED, (0,)), self._rank == min(1, self._world_size - 1)
+        # Nobody else can be asked who tells. Where the roll was called before, one of those who called it has told;
+        # else the second rank does, as rank 0 is the likeliest to be gone.
+        return Ending(text, FAILED, (0,)), self._rank == min(1, self._world_size - 1) and not self._answered
 
     def _answer(self, store: Store, failure: str = "", is_usage: bool = False, lost: str = "") -> None:
         with self._lock:
@@ -124,13 +129,13 @@ class RollCall:
             store.set(f"answer/{self._rank}", answer.model_dump_json())
             if not self._answered:
                 store.add("answers", 1)
+                self._answered_s = time.monotonic()
             self._answered = True
 
     def _watch(self) -> None:
         while not self._closed.wait(_POLL_S):
             self._follow_parent()
-            if self._hung is not None and time.monotonic() - self._last > self._hung[0]:
-                self._hung[1]()
+            self._look_for_hang()
             if self._answered:
                 continue
             try:
@@ -138,6 +143,16 @@ class RollCall:
                     self._answer(self._store)
             except (RuntimeError, OSError):
                 continue  # the main thread finds out by itself
+
+    def _look_for_hang(self) -> None:
+        if self._hung is None:
+            return
+        most_s, then = self._hung
+        now = time.monotonic()
+        if self._answered and now - self._answered_s > 3 * _WINDOW_S:
+            then("")  # all others have ended, and this main thread still waits for them
+        elif now - self._last > most_s:
+            then(f"nothing moved for {most_s:.0f} s")
 
     def _follow_parent(self) -> None:
         """Ends with the process that started this one, and stops where that is stopped: the two are one rank."""

@@ -160,7 +160,9 @@ class _Stops:
 
 def _raise(failed: _Rank, folder: Path, asked: Asked, is_alone: bool) -> None:
     code = failed.process.returncode
-    kept = "\nWhat was measured so far is kept: the same command goes on from there" if asked.journal else ""
+    kept = ""
+    if asked.journal and Path(asked.journal).is_file():
+        kept = "\nWhat was measured so far is kept: the same command goes on from there"
     report = folder / REPORT.format(rank=failed.number)
     if report.is_file():
         told: dict[str, Any] = json.loads(report.read_text())
