@@ -14,10 +14,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from costmodels.algorithms import Algorithm
 from costmodels.curve import curve_time, rising
 from costmodels.engine import Operation
 from costmodels.geometry import Geometry, geometry
-from costmodels.modelled import ModelledPhase, ModelledTime, modelled_time
+from costmodels.modelled import ModelledPhase, ModelledTime, known_algorithms, modelled_time
 from costmodels.network import CollectiveTime, Network, NetworkCurve
 
 __all__ = ["CollectiveTime", "ModelledPhase", "ModelledTime", "collective_time", "modelled_time"]
@@ -34,8 +35,8 @@ def collective_time(
     A measured curve of that operation and those degrees comes first: exact at its points, interpolated between them;
     below and above, the model held to its ends (then "modelled"). Without one,
     `modelled_time` counts; where the operation was measured in groups of another shape over the same outermost level,
-    it tells which message is in the same regime there (or, where an operation is run in several ways, takes as long),
-    and that curve says how long that really is.
+    it tells which message is in the same regime there (where nothing starts up: takes as long), and that curve says how
+    long that really is.
 
     Args:
         operation: What is run.
@@ -86,20 +87,17 @@ def _likened_time(
     if nearest is None:
         return CollectiveTime(modelled.seconds, "modelled")
     likened_to = (nearest.degree_from, nearest.degree_to)
-    if modelled.startups_s > 0 and _has_one_algorithm(operation, network):
-        held = _by_regime(nearest, network)
-        if held is not None:
-            return CollectiveTime(_held_to(held, modelled), "modelled", likened_to)
+    if modelled.startups_s > 0:
+        kind = (operation, degree_from, degree_to, message_bytes, network)
+        known = [(_by_regime(nearest, network, each), each) for each in known_algorithms(operation, network)]
+        times = [_held_to(held, modelled_time(*kind, each)) for held, each in known if held is not None]
+        if times:
+            return CollectiveTime(min(times), "modelled", likened_to)
     seconds, points = modelled.seconds, _modelled_and_measured(nearest, network)
     least_s = points[0][0]
     if seconds < least_s:
         return CollectiveTime(points[0][1] * seconds / least_s, "modelled", likened_to)
     return CollectiveTime(curve_time(points, seconds).seconds, "modelled", likened_to)
-
-
-def _has_one_algorithm(operation: Operation, network: Network) -> bool:
-    """Tells whether the operation is always run one way, so that its start-ups are of one number."""
-    return all(len(known) == 1 for name, known in network.algorithms if name == operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +112,23 @@ class _Held:
 
 
 @lru_cache(maxsize=1024)
-def _by_regime(curve: NetworkCurve, network: Network) -> _Held | None:
-    """Returns the curve by regime; None where nothing starts up.
+def _by_regime(curve: NetworkCurve, network: Network, algorithm: Algorithm) -> _Held | None:
+    """Returns the curve by the regime of an algorithm, where it is the fastest; None where nothing starts up.
 
     Protocols change where transfers outgrow start-ups, which is at another message and after other seconds in groups of
-    another shape, but in the same regime.
+    another shape, but in the same regime. Where the algorithm is never the fastest, all points count.
     """
-    times = [
-        modelled_time(curve.operation, curve.degree_from, curve.degree_to, size_bytes, network)
-        for size_bytes, _ in curve.points
-    ]
-    startups_s = times[0].startups_s
+    kind = (curve.operation, curve.degree_from, curve.degree_to)
+    points = rising(curve.points)
+    fastest = [point for point in points if modelled_time(*kind, point[0], network).algorithm == algorithm]
+    times = [(modelled_time(*kind, size, network, algorithm), seconds) for size, seconds in fastest or points]
+    startups_s = times[0][0].startups_s
     if startups_s == 0:
         return None
     return _Held(
-        tuple(time.transfer_s / startups_s for time in times),
-        tuple(seconds for _, seconds in rising(curve.points)),
-        tuple(time.seconds for time in times),
+        tuple(time.transfer_s / startups_s for time, _ in times),
+        tuple(seconds for _, seconds in times),
+        tuple(time.seconds for time, _ in times),
         startups_s,
     )
 

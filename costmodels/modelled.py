@@ -47,6 +47,11 @@ class ModelledTime:
         return self.transfer_s + self.startups_s - self.hidden_s
 
 
+def known_algorithms(operation: Operation, network: Network) -> tuple[Algorithm, ...]:
+    """Returns how the operation is run on the network: by the fastest of these; `port` where none is known."""
+    return next((known for name, known in network.algorithms if name == operation), ("port",))
+
+
 def modelled_time(
     operation: Operation,
     degree_from: int,
@@ -69,9 +74,7 @@ def modelled_time(
         ValueError: As for `collectives.collective_time`, or the algorithm cannot run the operation.
     """
     spanned = geometry(tuple(level.size for level in network.levels), degree_from, degree_to)
-    known = (
-        (algorithm,) if algorithm else next((each for name, each in network.algorithms if name == operation), ("port",))
-    )
+    known = (algorithm,) if algorithm else known_algorithms(operation, network)
     times = [_by(each, operation, spanned, message_bytes, network) for each in known]
     return min(times, key=lambda time: time.seconds)
 
