@@ -158,20 +158,22 @@ def test_small_messages_take_as_many_start_ups_more_as_their_groups_have() -> No
 
 
 def test_an_operation_that_is_run_in_two_ways_jumps_at_neither() -> None:
-    level = NetworkLevel(64, 200e9, 5e-6)
+    level = NetworkLevel(8, 217e9, 4.9e-6)
     ways = (("all_reduce", ("ring", "tree")),)
     model = Network((level,), algorithms=ways)
-    sizes_bytes = [1 << power for power in range(3, 34)]
-    # Twice the model between 64 KiB and 4 MiB, as protocols change.
+    # Slower than the model where one protocol gives way to the next, as 8 A100 are.
+    slower = {17: 1.2, 18: 1.25, 19: 1.5, 20: 1.65, 21: 1.6, 22: 1.6, 23: 1.4, 24: 1.3, 25: 1.15}
     points = tuple(
-        (each, modelled_time("all_reduce", 1, 64, each, model).seconds * (2 if 1 << 16 < each < 1 << 22 else 1))
-        for each in sizes_bytes
+        (1 << power, modelled_time("all_reduce", 1, 8, 1 << power, model).seconds * slower.get(power, 1.0))
+        for power in range(3, 34)
     )
-    measured = Network((level,), (NetworkCurve("all_reduce", 1, 64, points),), ways)
-    for degree in (2, 8, 32):
-        seconds = [collective_time("all_reduce", 1, degree, each, measured).seconds for each in sizes_bytes]
+    measured = Network((level,), (NetworkCurve("all_reduce", 1, 8, points),), ways)
+    for degree in (2, 4):
+        seconds = [
+            collective_time("all_reduce", 1, degree, int(2 ** (each / 2)), measured).seconds for each in range(66)
+        ]
         steps = [later / before for before, later in pairwise(seconds)]
-        assert 1 <= min(steps) <= max(steps) <= 2 * 2
+        assert 1 <= min(steps) <= max(steps) < 1.6
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.5, 1.0])
