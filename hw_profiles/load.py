@@ -58,13 +58,15 @@ def read_profile(path: Path) -> HardwareProfile:
         ProfileError: with the dotted key at fault, its value, and what is expected.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"cannot read the profile {path}: {error}") from error
     try:
         content = json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         raise ProfileError(f"{path} is not JSON: {error.msg} in line {error.lineno}") from error
+    except (RecursionError, ValueError) as error:
+        raise ProfileError(f"{path} is nested too deep, or has a number that is too long: {error}") from error
     except ProfileError as error:
         raise ProfileError(f"{path}: {error}", key=error.key, expected=error.expected) from error
     try:

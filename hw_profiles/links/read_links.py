@@ -6,7 +6,16 @@ import json
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.links.check_connected import check_connected
@@ -15,6 +24,8 @@ from hw_profiles.schema import Link
 
 _Vertex = Annotated[str, Field(coerce_numbers_to_str=True, min_length=1)]
 _MOST_RANKS = 1024
+_LEAST_BYTES_PER_S = 1e5
+"""Slower than any wire between ranks: a number in another unit."""
 _FORMAT = (
     '{"ranks": 8, "switches": ["nvswitch"], "links": [{"between": [0, "nvswitch"], "bytes_per_s": 300e9}, ...]}, or a '
     "node-link JSON of networkx"
@@ -31,6 +42,13 @@ class _WrittenLink(BaseModel):
     target: _Vertex | None = Field(None, alias="to")
     bytes_per_s: PositiveFloat
     count: PositiveInt = 1
+
+    @field_validator("bytes_per_s")
+    @classmethod
+    def _is_a_speed(cls, bytes_per_s: float) -> float:
+        if bytes_per_s < _LEAST_BYTES_PER_S:
+            raise ValueError(f"{bytes_per_s:g} bytes per second; is it in GB/s? Write 300e9 for 300 GB/s")
+        return bytes_per_s
 
     @model_validator(mode="after")
     def _has_two_ends(self) -> Self:
@@ -67,11 +85,15 @@ def read_links(path: Path) -> LinkGraph:
             others.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once_each)
+        content = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_once_each)
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"cannot read the links {path}: {error}", key="links") from error
     except json.JSONDecodeError as error:
         raise ProfileError(f"{path} is not JSON: {error.msg} in line {error.lineno}", key="links") from error
+    except (RecursionError, ValueError) as error:
+        raise ProfileError(
+            f"{path} is nested too deep, or has a number that is too long: {error}", key="links"
+        ) from error
     except ProfileError as error:
         raise ProfileError(f"{path}: {error}", key=error.key) from error
     if not isinstance(content, dict):

@@ -210,3 +210,17 @@ def test_a_broken_measured_profile_is_not_passed_over_in_silence() -> None:
 def test_reading_a_machine_needs_no_torch() -> None:
     program = "import sys, hw_profiles.load, hw_profiles.measure, hw_profiles.save; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("text", "named"), [("[" * 100_000, "nested too deep"), ("1" * 5000, "too long")])
+def test_what_json_cannot_hold_is_refused(text: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match=named):
+        load(path)
+
+
+def test_a_byte_order_mark_makes_no_difference(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(load("dgx-h100").model_dump_json(exclude_none=True), encoding="utf-8-sig")
+    assert load(path) == load("dgx-h100")

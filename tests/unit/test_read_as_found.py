@@ -84,6 +84,12 @@ def test_no_gpu_has_more_cables_than_its_kind(
     assert found.bytes_per_s == pytest.approx((gigabytes_per_s * GB,))
 
 
+def test_nvlinks_of_a_device_that_has_none_are_doubted() -> None:
+    doubts = [text for text in read_topology(some_gpus(2, "NV4"), "NVIDIA L40S").warnings if "another device" in text]
+    assert doubts
+    assert not any("another device" in text for text in read_topology(some_gpus(2, "NV4"), "NVIDIA A40").warnings)
+
+
 def test_a_dump_that_leaves_out_nvlinks_says_so() -> None:
     plain = text_of("pcie_8")
     without = "\n".join(line for line in plain.split("\n") if not line.lstrip().startswith("NV#"))
