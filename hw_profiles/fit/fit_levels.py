@@ -25,6 +25,8 @@ _HIDDEN = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 """What is tried for the part of start-ups that hides behind transfers; one for all operations."""
 _HOLD = 0.02
 """How hard what no point tells is held to where it began, in units of a point's error."""
+_ALIKE = 0.2
+"""How hard the levels' start-ups are held to move together: few points tell them apart, and noise should not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
     # Inner links begin faster than they were seen: slower than the outer, they would never be let go again.
     rates = [asked.best_bytes_per_s(at) * (1 if at == crossed[-1] else 2) for at in crossed]
     alphas_s = [_first_alpha_s(asked, at, levels[at]) for at in crossed]
-    start = np.log([*rates, *alphas_s, min(alphas_s)])
+    # A call's own time begins as a small part: where all groups are of as few ranks, start-ups explain as much.
+    start = np.log([*rates, *alphas_s, min(alphas_s) / 10])
 
     def modelled(logs: Numbers) -> Modelled:
         values = np.exp(logs)
@@ -96,7 +99,9 @@ def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
         return asked.modelled(all_rates, all_alphas, float(values[-1]), hidden)
 
     def residuals(logs: Numbers) -> Numbers:
-        return np.concatenate([np.log(modelled(logs).seconds / asked.measured_s), _HOLD * (logs - start)])
+        off = np.log(modelled(logs).seconds / asked.measured_s)
+        unlike = np.diff((logs - start)[len(crossed) : -1])
+        return np.concatenate([off, _HOLD * (logs - start), _ALIKE * unlike])
 
     found = least_squares(residuals, start, loss="soft_l1", f_scale=_OUTLIER)
     values, at_best = np.exp(found.x), modelled(found.x)
@@ -111,7 +116,7 @@ def _reached(asked: Asked, levels: Sequence[Level], hidden: float) -> _Reached:
 
 def _first_alpha_s(asked: Asked, at: int, level: Level) -> float:
     """Returns where the start-up of a level begins; curves of large messages only tell none, and it stays there."""
-    quickest_s = asked.quickest_startup_s(at) / 2
+    quickest_s = asked.quickest_startup_s(at) * 0.9
     if asked.tells_startups(at) or level.alpha_s == 0:
         return quickest_s
     return min(quickest_s, level.alpha_s)
