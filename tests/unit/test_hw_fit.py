@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hw_profiles.fit.fit import fit
 from hw_profiles.measure.measurement import Measurement
 from hw_profiles.measure.structure import Structure
 from hw_profiles.run_by import GLOO
-from hw_profiles.schema import Curve, CurvePoint, Operation, Pair
+from hw_profiles.schema import Curve, CurvePoint, HardwareProfile, Operation, Pair
 from planner.machine import machine
 
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all")
@@ -56,10 +57,15 @@ def measured(kinds: tuple[tuple[int, int], ...], num_nodes: int = 2, ranks: int 
     return Measurement.model_validate({**fields, **changes})
 
 
+@functools.cache
+def fitted() -> HardwareProfile:
+    return fit(measured(ALL_KINDS))
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(("inner", "outer"), [(1, 4), (4, 8), (1, 8)])
 def test_the_model_of_a_profile_gives_the_measured_seconds_back(operation: Operation, inner: int, outer: int) -> None:
-    network = machine(fit(measured(ALL_KINDS)), "fp32").network
+    network = machine(fitted(), "fp32").network
     for size_bytes in (1 << 12, 1 << 20, 1 << 26):
         truth_s = modelled_time(operation, inner, outer, size_bytes, TRUTH).seconds
         assert modelled_time(operation, inner, outer, size_bytes, network).seconds == pytest.approx(truth_s, rel=0.05)
@@ -110,12 +116,12 @@ def test_numbers_have_four_digits() -> None:
 
 
 def test_the_same_measurement_gives_the_same_profile() -> None:
-    text = fit(measured(ALL_KINDS)).model_dump_json()
+    text = fitted().model_dump_json()
     assert fit(Measurement.model_validate_json(measured(ALL_KINDS).model_dump_json())).model_dump_json() == text
 
 
 def test_a_curve_without_oddities_is_not_warned_of() -> None:
-    assert fit(measured(ALL_KINDS)).warnings == ()
+    assert fitted().warnings == ()
 
 
 def test_mixed_devices_are_named_with_their_ranks() -> None:

@@ -67,8 +67,8 @@ def test_a_ranks_own_error_is_known_at_once_since_the_others_answer_by_themselve
 
 def test_a_main_thread_that_waits_without_end_is_noticed(roll_of: MakeRoll) -> None:
     roll, noticed = roll_of(0, 1), threading.Event()
-    roll.when_hung(1.0, lambda _reason: noticed.set())
+    roll.when_hung(0.6, lambda _reason: noticed.set())
     for _ in range(4):
         roll.step()
-        assert not noticed.wait(0.5)
+        assert not noticed.wait(0.3)
     assert noticed.wait(5)
