@@ -14,6 +14,7 @@ _RANK = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([0-9a-fA-Fx:.]+)\]\s*(.*?)\s*$"
 )
 """Source: nccl-tests src/util.cu (writeDeviceReport); versions before 2022 print no group."""
+_EACH = re.compile(r"nThread:?\s*(\d+)\s+nGpus:?\s*(\d+)")
 _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
 _MPI = (
     "nccl-tests was built without MPI, or the launcher does not speak its MPI. Build it with `make MPI=1 "
@@ -37,6 +38,7 @@ class Placement:
 class _Rank:
     rank: int
     group: int
+    process: str
     host: str
     slot: str
     device_name: str
@@ -57,6 +59,7 @@ def read_placement(lines: Sequence[Line], name: str) -> Placement:
         )
     _check_together(found, lines, name)
     ranks, notes = _filled(found, name)
+    _check_processes(found, len(ranks), lines, name)
     hosts, more = _hosts(ranks)
     counts = Counter(hosts)
     if len(set(counts.values())) > 1:
@@ -86,8 +89,8 @@ def read_placement(lines: Sequence[Line], name: str) -> Placement:
 
 
 def _rank(match: re.Match[str]) -> _Rank:
-    rank, group, _, host, device, bus, device_name = match.groups()
-    return _Rank(int(rank), int(group or 0), host, f"{device} [{bus}]", device_name)
+    rank, group, process, host, device, bus, device_name = match.groups()
+    return _Rank(int(rank), int(group or 0), process, host, f"{device} [{bus}]", device_name)
 
 
 def _check_together(found: Sequence[_Rank], lines: Sequence[Line], name: str) -> None:
@@ -133,8 +136,27 @@ def _filled(found: Sequence[_Rank], name: str) -> tuple[dict[int, _Rank], tuple[
                 "that their hosts are unknown; give the whole output",
                 key="ranks",
             )
-        ranks[rank] = _Rank(rank, before.group, before.host, "", before.device_name)
+        ranks[rank] = _Rank(rank, before.group, before.process, before.host, "", before.device_name)
     return ranks, (f"{name}: lines of {len(lost)} ranks are missing; taken to be on the hosts of their neighbours",)
+
+
+def _check_processes(found: Sequence[_Rank], num_ranks: int, lines: Sequence[Line], name: str) -> None:
+    """Refuses a run of which the last ranks' lines are lost: each process has nThread x nGpus ranks."""
+    told = next((match for line in lines if (match := _EACH.search(line.text))), None)
+    if told is None:
+        return
+    each = int(told.group(1)) * int(told.group(2))
+    num_processes = len({(one.host, one.process) for one in found})
+    expected = each * num_processes
+    # Where no ranks share a process, the header is not of these lines.
+    if num_processes < len(found) and num_ranks < expected:
+        raise ProfileError(
+            f"{name}: lines of {num_ranks} ranks are there, but processes with {each} ranks each (nThread x nGpus) "
+            f"make {expected}: lines are missing; give the whole output",
+            key="ranks",
+            value=num_ranks,
+            expected=str(expected),
+        )
 
 
 def _hosts(ranks: Mapping[int, _Rank]) -> tuple[list[str], tuple[str, ...]]:

@@ -107,9 +107,10 @@ def nvlink_speed(num_links: int, num_gpus: int, device_name: str = "") -> Speed:
     if known is not None and known.link_bytes_per_s is not None:
         return Speed(known.link_bytes_per_s, known.source)
     if known is not None:
-        speed = nvlink_speed(num_links, num_gpus)
+        by_count = nvlink_speed(num_links, num_gpus)
         doubt = f"that {device_name} has NVLinks, as the dump shows some; is it another device?"
-        return Speed(speed.bytes_per_s, speed.source, f"{doubt} Further: {speed.assumed}" if speed.assumed else doubt)
+        more = f" Further: {by_count.assumed}" if by_count.assumed else ""
+        return Speed(by_count.bytes_per_s, by_count.source, doubt + more)
     if num_links == 4 and num_gpus == 8:
         return Speed(20e9, "4 NVLinks per GPU among 8: NVLink 1 (P100), 20 GB/s (NVIDIA Tesla P100 whitepaper)")
     if num_links == 4 and num_gpus == 2:

@@ -129,8 +129,23 @@ def _names(rows: Sequence[_Row], header: tuple[str, ...], name: str) -> tuple[tu
             f"and the rows' own names ({', '.join(own)}) do not fill the gap; {AGAIN}"
         )
     names = (own + tuple(f"column {index + 1}" for index in range(len(own), width)))[:width]
+    _check_unnamed(rows, len(own), not header, name)
     what = f"names {len(header)} of {width} columns" if header else "is lost"
     return names, (f"{name}: the header {what}; the rest named by the rows",)
+
+
+def _check_unnamed(rows: Sequence[_Row], num_named: int, is_lost: bool, name: str) -> None:
+    """Refuses columns without a name that may be of GPUs: rows are missing then."""
+    cells = [cell for row in rows if row.name.startswith("GPU") for cell in row.cells[num_named:]]
+    if cells and (is_lost or any(re.match("NV|C2C|X", cell) for cell in cells)):
+        width = max(len(row.cells) for row in rows)
+        raise ProfileError(
+            f"{name}: {num_named} rows are there for {width} columns, and no header says that the others are network "
+            f"cards: rows are missing; {AGAIN}",
+            key="rows",
+            value=num_named,
+            expected=str(width),
+        )
 
 
 def _check_there(rows: Sequence[_Row], names: Sequence[str], lines: Sequence[Line], name: str) -> None:

@@ -154,3 +154,21 @@ def test_another_form_of_a_benchmarks_output_is_named(text: str, kind: str, tmp_
     path.write_text(text)
     with pytest.raises(ProfileError, match=f"is {kind}"):
         read_machine(None, (path,), None)
+
+
+def test_rows_that_are_cut_off_with_the_header_are_missed() -> None:
+    rows = text_of("dgx_h100").split("\n")[1:]
+    for num_rows in (1, 3, 7, 9):
+        with pytest.raises(ProfileError, match=f"{num_rows} rows are there for"):
+            read_topology("\n".join(rows[:num_rows]))
+    short_header = "\tGPU0\tGPU1"
+    with pytest.raises(ProfileError, match="rows are missing"):
+        read_topology("\n".join([short_header, *rows[:3]]))
+
+
+def test_the_line_of_the_last_rank_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "all_gather.txt"
+    whole = benchmark((1 << 20, 1 << 30))
+    path.write_text("\n".join(line for line in whole.split("\n") if "Rank  7" not in line))
+    with pytest.raises(ProfileError, match=r"lines of 7 ranks are there, .*make 8"):
+        read_machine(None, (path,), None)
