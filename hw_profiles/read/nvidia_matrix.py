@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw_profiles.errors import ProfileError
+from hw_profiles.read.check_matrix import check_matrix
 from hw_profiles.read.line_prefix import without_prefix
-from hw_profiles.read.no_matrix import AGAIN, PEERS, no_matrix
+from hw_profiles.read.matrix_rows import CELL, MatrixRow, matrix_rows
+from hw_profiles.read.no_matrix import AGAIN, no_matrix
 from hw_profiles.read.terminal_text import Line
 
-_CELL = re.compile(r"\s*(X(?!GMI)|NV\d+|C2C|PIX|PXB|PHB|NODE|SYS|SOC)")
-"""Source: the command's legend; SOC is what drivers before 2017 call SYS."""
 _FIRST = re.compile(r"GPU\d+\s*X(?!GMI)(?![a-z])")
 """The first GPU's row: X is its first cell."""
 _COLUMN = re.compile(r"GPU\d+|NIC\d+|\S+")
@@ -36,14 +36,6 @@ class NvidiaMatrix:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    cells: tuple[str, ...]
-    rest: tuple[str, ...]
-    line: int
-
-
 def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
     """Returns the matrix in `lines` of the dump called `name`.
 
@@ -51,17 +43,15 @@ def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
         ProfileError: no matrix, a damaged one, or several that differ.
     """
     lines = without_prefix(lines, _FIRST)
-    rows = _rows(lines)
+    rows = matrix_rows(lines)
     if not any(row.name.startswith("GPU") for row in rows):
         raise ProfileError(no_matrix(lines, name))
     rows, notes = _once(rows, name)
     header, has_numa = _header(lines)
     names, more = _names(rows, header, name)
-    _check_there(rows, names, lines, name)
-    _check_rows(rows, names, name)
+    check_matrix(rows, names, lines, name)
     cells = {(row.name, column): cell for row in rows for column, cell in zip(names, row.cells, strict=True)}
     gpus = tuple(column for column in names if column.startswith("GPU"))
-    _check_symmetry(gpus, cells, name)
     by_name = {row.name: row for row in rows}
     legend = [found for line in lines if (found := _LEGEND.match(line.text))]
     return NvidiaMatrix(
@@ -75,25 +65,9 @@ def read_matrix(lines: Sequence[Line], name: str) -> NvidiaMatrix:
     )
 
 
-def _rows(lines: Sequence[Line]) -> tuple[_Row, ...]:
-    """Returns every line that is a name and at least one cell; columns may be glued."""
-    rows = []
-    for line in lines:
-        start = re.match(r"\s*(GPU\d+|\S+)", line.text)
-        if start is None or _CELL.fullmatch(start.group(1)):
-            continue
-        position, cells = start.end(), []
-        while (cell := _CELL.match(line.text, position)) is not None:
-            cells.append("SYS" if cell.group(1) == "SOC" else cell.group(1))
-            position = cell.end()
-        if cells and not PEERS.search(line.text, position):
-            rows.append(_Row(start.group(1), tuple(cells), tuple(line.text[position:].split()), line.number))
-    return tuple(rows)
-
-
-def _once(rows: Sequence[_Row], name: str) -> tuple[tuple[_Row, ...], tuple[str, ...]]:
+def _once(rows: Sequence[MatrixRow], name: str) -> tuple[tuple[MatrixRow, ...], tuple[str, ...]]:
     """Returns each row once: several nodes of one kind print the same matrix."""
-    kept: dict[str, _Row] = {}
+    kept: dict[str, MatrixRow] = {}
     repeated = False
     for row in rows:
         first = kept.setdefault(row.name, row)
@@ -112,12 +86,12 @@ def _header(lines: Sequence[Line]) -> tuple[tuple[str, ...], bool]:
     """Returns the columns' names of the matrix, and whether a NUMA node's column follows them."""
     for line in lines:
         named = _COLUMN.findall(_AFFINITY.split(line.text)[0])
-        if named and re.fullmatch(r"GPU\d+", named[0]) and not (named[1:] and _CELL.match(named[1])):
+        if named and re.fullmatch(r"GPU\d+", named[0]) and not (named[1:] and CELL.match(named[1])):
             return tuple(named), bool(re.search(r"NUMA\s*Aff", line.text))
     return (), False
 
 
-def _names(rows: Sequence[_Row], header: tuple[str, ...], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names(rows: Sequence[MatrixRow], header: tuple[str, ...], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the columns' names: the header's, and the rows' where the header was cut off or lost."""
     width = max(len(row.cells) for row in rows if row.name.startswith("GPU"))
     if len(header) >= width:
@@ -134,7 +108,7 @@ def _names(rows: Sequence[_Row], header: tuple[str, ...], name: str) -> tuple[tu
     return names, (f"{name}: the header {what}; the rest named by the rows",)
 
 
-def _check_unnamed(rows: Sequence[_Row], num_named: int, is_lost: bool, name: str) -> None:
+def _check_unnamed(rows: Sequence[MatrixRow], num_named: int, is_lost: bool, name: str) -> None:
     """Refuses columns without a name that may be of GPUs: rows are missing then."""
     cells = [cell for row in rows if row.name.startswith("GPU") for cell in row.cells[num_named:]]
     if cells and (is_lost or any(re.match("NV|C2C|X", cell) for cell in cells)):
@@ -146,55 +120,6 @@ def _check_unnamed(rows: Sequence[_Row], num_named: int, is_lost: bool, name: st
             value=num_named,
             expected=str(width),
         )
-
-
-def _check_there(rows: Sequence[_Row], names: Sequence[str], lines: Sequence[Line], name: str) -> None:
-    """Refuses a matrix with a GPU in its header that has no row, or one without links."""
-    own = [row.name for row in rows]
-    lost = [column for column in names if column.startswith("GPU") and column not in own]
-    if not lost:
-        return
-    begun = next((line for line in lines if re.match(rf"\s*{lost[0]}\s+(?!GPU)\S", line.text)), None)
-    if begun is not None:
-        cell = begun.text.split()[1]
-        raise ProfileError(
-            f"{name}: line {begun.number}: row {lost[0]} begins with {cell!r}, which is no kind of link: the driver "
-            f"cannot tell what joins these GPUs, or the row is damaged; {AGAIN}",
-            key=lost[0],
-            value=cell,
-        )
-    raise ProfileError(f"{name}: the header names {', '.join(lost)}, but no such row is there; {AGAIN}", key=lost[0])
-
-
-def _check_rows(rows: Sequence[_Row], names: Sequence[str], name: str) -> None:
-    """Refuses a matrix with short rows, or rows whose X is not in their own column."""
-    for row in rows:
-        where = f"{name}: line {row.line}: row {row.name}"
-        if row.name not in names:
-            raise ProfileError(f"{where} has no column of its own (columns: {', '.join(names)}); {AGAIN}", key=row.name)
-        if len(row.cells) != len(names):
-            raise ProfileError(
-                f"{where} has {len(row.cells)} cells for {len(names)} columns: cut off, or a column was lost; {AGAIN}",
-                key=row.name,
-                value=len(row.cells),
-                expected=str(len(names)),
-            )
-        if [column for column, cell in zip(names, row.cells, strict=True) if cell == "X"] != [row.name]:
-            raise ProfileError(
-                f"{where} must have X in its own column and nowhere else: its cells were shifted; {AGAIN}",
-                key=row.name,
-            )
-
-
-def _check_symmetry(gpus: Sequence[str], cells: dict[tuple[str, str], str], name: str) -> None:
-    for i, gpu in enumerate(gpus):
-        for other in gpus[i + 1 :]:
-            there, back = cells[gpu, other], cells[other, gpu]
-            if there != back:
-                raise ProfileError(
-                    f"{name}: {gpu} to {other} is {there}, but {other} to {gpu} is {back}: damaged; {AGAIN}",
-                    key=f"{gpu}, {other}",
-                )
 
 
 def _pcie_only(
@@ -214,11 +139,11 @@ def _pcie_only(
     return ()
 
 
-def _numa(row: _Row, has_numa: bool) -> int | None:
+def _numa(row: MatrixRow, has_numa: bool) -> int | None:
     return int(row.rest[1]) if has_numa and len(row.rest) > 1 and row.rest[1].isdigit() else None
 
 
-def _place(row: _Row, has_numa: bool) -> str:
+def _place(row: MatrixRow, has_numa: bool) -> str:
     numa = _numa(row, has_numa)
     if numa is not None:
         return f"NUMA node {numa}"
