@@ -35,7 +35,7 @@ def first_level(
     like: HardwareProfile | None,
 ) -> FirstLevel:
     """Returns level `index`: by the wires, else by the profile that the machine is like, else by what ranks took in."""
-    name = _name(index, shape, links is not None and links.has_sockets)
+    name = _name(index, shape, links.num_sockets if links is not None else 0)
     size, where = shape.sizes[index], f"levels.{index}"
     taken = _of_model(index, shape, like)
     if links is not None and index < len(shape.bytes_per_s):
@@ -66,13 +66,13 @@ def _joins_directly(shape: Shape, links: NodeLinks, bytes_per_s: float) -> bool:
     return is_mesh(links.graph, unit, bytes_per_s)
 
 
-def _name(index: int, shape: Shape, has_sockets: bool) -> str:
+def _name(index: int, shape: Shape, num_sockets: int) -> str:
     """Returns `package` or `socket` inside the `node`, and the `cluster` outside; others are boards and racks."""
     if index >= len(shape.inner):
         return "cluster" if index == len(shape.sizes) - 1 else f"rack{'' if index == len(shape.inner) else index}"
     if index == len(shape.inner) - 1:
         return "node"
-    if has_sockets and index == len(shape.inner) - 2:
+    if index == len(shape.inner) - 2 and shape.inner[-1] == num_sockets:
         return "socket"
     return "package" if index == 0 else f"board{'' if index == 1 else index}"
 

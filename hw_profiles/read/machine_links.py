@@ -25,8 +25,8 @@ class NodeLinks:
     has_wires: bool
     """NVLink, Infinity Fabric, or links of which only the bandwidth is known."""
     has_pcie: bool
-    has_sockets: bool
-    """PCIe over more than one socket."""
+    num_sockets: int
+    """That PCIe joins; 0 for a single one."""
     fast_graph: LinkGraph | None = None
     """The graph without PCIe, where it has both: libraries use PCIe between no ranks that faster wires join."""
 
@@ -47,7 +47,7 @@ def node_links(dump: Topology | None, topology: Path | None, links: Path | None)
                 expected=str(dump.num_gpus),
             )
         source = f"{links.name}: bandwidths of the links as given there"
-        return NodeLinks(graph, links.name, source, has_wires=True, has_pcie=False, has_sockets=False)
+        return NodeLinks(graph, links.name, source, has_wires=True, has_pcie=False, num_sockets=0)
     if dump is None or topology is None:
         return None
     graph = dump.graph
@@ -63,6 +63,6 @@ def node_links(dump: Topology | None, topology: Path | None, links: Path | None)
         "; ".join(dump.sources),
         has_wires=bool(fast.links),
         has_pcie=bool(pcie),
-        has_sockets=any(switch.startswith("sockets") for switch in pcie),
+        num_sockets=sum(link.target.startswith("sockets") for link in graph.links),
         fast_graph=fast if fast.links and pcie else None,
     )

@@ -172,3 +172,18 @@ def test_the_line_of_the_last_rank_is_missed(tmp_path: Path) -> None:
     path.write_text("\n".join(line for line in whole.split("\n") if "Rank  7" not in line))
     with pytest.raises(ProfileError, match=r"lines of 7 ranks are there, .*make 8"):
         read_machine(None, (path,), None)
+
+
+def test_a_pair_that_is_bridged_across_sockets_is_no_socket(tmp_path: Path) -> None:
+    # GPU i and i + 3 are bridged; 0 to 2 are on one socket, 3 to 5 on the other.
+    rows = ["\tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tCPU Affinity"]
+    for gpu in range(6):
+        cells = [
+            " X " if gpu == other else "NV4" if abs(gpu - other) == 3 else "NODE" if gpu // 3 == other // 3 else "SYS"
+            for other in range(6)
+        ]
+        rows.append("\t".join([f"GPU{gpu}", *cells, "0-31"]))
+    path = tmp_path / "bridged.txt"
+    path.write_text("\n".join(rows))
+    levels = read_machine(path, (), None).levels
+    assert [(level.name, level.size) for level in levels] == [("package", 2), ("node", 3)]
