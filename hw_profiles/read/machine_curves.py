@@ -90,7 +90,10 @@ def _fits(run: CollectiveRun, shape: Shape) -> tuple[str, str]:
     for degree in (run.degree_from, run.degree_to):
         if fill(shape.sizes, degree) is None:
             sizes = " x ".join(str(size) for size in shape.sizes)
-            return f"groups of {degree} ranks do not fill whole units of the levels {sizes}", ""
+            hint = ""
+            if run.num_nodes > 1:
+                hint = f"; a profile of {run.num_nodes} nodes has their curves and serves any number, by `plan --nodes`"
+            return f"groups of {degree} ranks do not fill whole units of the levels {sizes}{hint}", ""
     return "", remark
 
 

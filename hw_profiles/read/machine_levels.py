@@ -47,7 +47,7 @@ def read_levels(
         for index, size in enumerate(shape.sizes)
     }
     if not measured.curves:
-        return _unfitted(starts, sizes, shape, like)
+        return _unfitted(starts, sizes, shape, like, measured.warnings)
     fitted = fit_levels([start.level for start in starts], measured.curves, NCCL)
     how = f"fitted to {', '.join(measured.files)} (median error {100 * fitted.median_error:.2g} %)"
     sources = {**sizes, "calls_s": how, "startups_hidden": how}
@@ -55,7 +55,7 @@ def read_levels(
     for index, (start, level, is_told) in enumerate(zip(starts, fitted.levels, fitted.told, strict=True)):
         if not is_told:
             sources |= start.sources
-            warnings += _untold(index, start, shape)
+            warnings += _untold(index, start, shape, measured.warnings)
             continue
         sources[f"levels.{index}"] = how
         # A level that never bounds a collective keeps the bandwidth that it came with.
@@ -71,14 +71,18 @@ def read_levels(
 
 
 def _unfitted(
-    starts: Sequence[FirstLevel], sizes: dict[str, str], shape: Shape, like: HardwareProfile | None
+    starts: Sequence[FirstLevel],
+    sizes: dict[str, str],
+    shape: Shape,
+    like: HardwareProfile | None,
+    left_out: Sequence[str],
 ) -> ReadLevels:
     """Returns the levels as they start: no curve tells more."""
     sources = dict(sizes)
     warnings: list[str] = []
     for index, start in enumerate(starts):
         sources |= start.sources
-        warnings += _untold(index, start, shape)
+        warnings += _untold(index, start, shape, left_out)
     if like is not None:
         texts = {path: text for path, text in like.sources.items() if path in ("calls_s", "startups_hidden")}
         sources |= {path: f"{like.name} (--like): {text}" for path, text in texts.items()}
@@ -91,7 +95,7 @@ def _unfitted(
     )
 
 
-def _untold(index: int, start: FirstLevel, shape: Shape) -> tuple[str, ...]:
+def _untold(index: int, start: FirstLevel, shape: Shape, left_out: Sequence[str]) -> tuple[str, ...]:
     """Warns of a level whose bandwidth is that of its wires.
 
     Raises:
@@ -111,6 +115,8 @@ def _untold(index: int, start: FirstLevel, shape: Shape) -> tuple[str, ...]:
             "nothing says how fast the links inside a node are: give --topology, --links, --collectives of a run with "
             "all ranks of one node, or --like NAME"
         )
+    if left_out:
+        text += ". Of what was given:\n  " + "\n  ".join(left_out)
     raise ProfileError(text, key=f"levels.{index}.unit_bytes_per_s")
 
 

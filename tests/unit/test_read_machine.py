@@ -11,6 +11,7 @@ from hw_profiles.errors import ProfileError
 from hw_profiles.load import load, read_profile
 from hw_profiles.read.machine_device import same_device
 from hw_profiles.read.read_machine import read_machine
+from hw_profiles.resize import resize
 from hw_profiles.save import save
 from hw_profiles.schema import Device, HardwareProfile, UnknownDevice
 
@@ -184,6 +185,15 @@ def test_more_nodes_without_any_sign_of_their_network_are_refused() -> None:
         read_machine(DGX_A100, (), None, num_nodes=2)
     with pytest.raises(ProfileError, match="network between the 2 nodes"):
         read_machine(DGX_A100, ONE_NODE, None, num_nodes=2)
+
+
+def test_runs_that_do_not_fit_the_number_of_nodes_are_named_where_they_are_missed() -> None:
+    two_nodes = DUMPS / "a100_2nodes_all_gather.log"
+    with pytest.raises(
+        ProfileError, match=r"network between the 3 nodes(?s:.*)16 ranks do not fill(?s:.*)plan --nodes"
+    ):
+        read_machine(DGX_A100, (two_nodes,), None, num_nodes=3)
+    assert resize(read_machine(DGX_A100, (two_nodes,), None), num_nodes=3).num_nodes == 3
 
 
 def test_a_group_inside_the_innermost_level_needs_no_other_groups(tmp_path: Path) -> None:
