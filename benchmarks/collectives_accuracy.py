@@ -33,10 +33,10 @@ from typing import Any
 from emulated_cluster import EmulatedCluster, emulated_cluster
 
 from costmodels.collectives import collective_time
+from costmodels.degrees import legal_degrees, nested_pairs
 from costmodels.engine import Operation
 from costmodels.geometry import geometry
 from costmodels.network import Provenance
-from hw_profiles.degrees import legal_degrees, nested_pairs
 from hw_profiles.fit.refit import refit
 from hw_profiles.load import read_profile
 from hw_profiles.schema import HardwareProfile
@@ -136,7 +136,9 @@ def cells(rows: Sequence[Row]) -> dict[tuple[Operation, Kind], list[Row]]:
 
 def speeds(cluster: EmulatedCluster, profile: HardwareProfile) -> list[tuple[str, float, float]]:
     """Returns for each level its name, the speed that was set, and the one that was found, in bytes per second."""
-    was_set = (cluster.inside_bytes_per_s, cluster.between_bytes_per_s)
+    was_set = [cluster.inside_bytes_per_s, cluster.between_bytes_per_s]
+    if cluster.num_racks > 1:
+        was_set.append(cluster.racks_bytes_per_s)
     return [(level.name, each, level.unit_bytes_per_s) for level, each in zip(profile.levels, was_set, strict=True)]
 
 

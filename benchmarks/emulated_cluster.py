@@ -1,8 +1,8 @@
 """A cluster on one machine: network namespaces as nodes, joined by shaped links. Needs root, `ip` and `tc`.
 
 A node is a network namespace. Its ranks reach each other over its loopback interface, and other nodes over one port:
-both are shaped by token buckets, the port in each direction. So a level of links inside nodes and one between them, of
-two speeds, carry real messages between real processes:
+both are shaped by token buckets, the port in each direction. Nodes can be divided over racks, whose bridges are joined
+by one more shaped link. So levels of links of two or three speeds carry real messages between real processes:
 
     python benchmarks/emulated_cluster.py --nodes 2 --ranks-per-node 2 -- -m my_module    # torchrun's arguments
 """
@@ -34,6 +34,8 @@ class EmulatedCluster:
     ranks_per_node: int
     inside_mbit: int
     between_mbit: int
+    num_racks: int = 1
+    racks_mbit: int = 0
 
     @property
     def inside_bytes_per_s(self) -> float:
@@ -44,6 +46,11 @@ class EmulatedCluster:
     def between_bytes_per_s(self) -> float:
         """What a node's port carries, in each direction."""
         return self.between_mbit * MEGABIT_BYTES_PER_S
+
+    @property
+    def racks_bytes_per_s(self) -> float:
+        """What the link between racks carries, in each direction."""
+        return self.racks_mbit * MEGABIT_BYTES_PER_S
 
     def start(self, arguments: Sequence[str], port: int = 29500) -> list[subprocess.Popen[str]]:
         """Starts torchrun with `arguments` on every node and returns the agents, the first node's first."""
@@ -103,7 +110,12 @@ def why_not() -> str | None:
 
 @contextmanager
 def emulated_cluster(
-    num_nodes: int, ranks_per_node: int, inside_mbit: int = 800, between_mbit: int = 200
+    num_nodes: int,
+    ranks_per_node: int,
+    inside_mbit: int = 800,
+    between_mbit: int = 200,
+    num_racks: int = 1,
+    racks_mbit: int = 50,
 ) -> Iterator[EmulatedCluster]:
     """Yields a cluster and takes it down again.
 
@@ -112,6 +124,8 @@ def emulated_cluster(
         ranks_per_node: ranks that torchrun starts in each.
         inside_mbit: rate of each node's loopback.
         between_mbit: rate of each node's port, in each direction.
+        num_racks: bridges that the nodes are divided over, in order; at most 2, joined by one link.
+        racks_mbit: rate of that link, in each direction.
 
     Raises:
         RuntimeError: it cannot be set up here.
@@ -120,19 +134,33 @@ def emulated_cluster(
     if problem:
         raise RuntimeError(problem)
     tag = f"sp{os.getpid()}"
-    bridge = f"{tag}b"
+    bridges = tuple(f"{tag}b{index}" for index in range(num_racks))
     names = tuple(f"{tag}n{index}" for index in range(num_nodes))
     addresses = tuple(f"10.79.0.{index + 1}" for index in range(num_nodes))
     with ExitStack() as stack:
-        stack.callback(_quietly, "ip", "link", "del", bridge)
-        _run("ip", "link", "add", bridge, "type", "bridge")
-        _run("ip", "link", "set", bridge, "up")
-        for name, address in zip(names, addresses, strict=True):
+        for bridge in bridges:
+            stack.callback(_quietly, "ip", "link", "del", bridge)
+            _run("ip", "link", "add", bridge, "type", "bridge")
+            _run("ip", "link", "set", bridge, "up")
+        if num_racks == 2:
+            ends = (f"{tag}u0", f"{tag}u1")
+            stack.callback(_quietly, "ip", "link", "del", ends[0])
+            _join(ends, bridges, racks_mbit)
+        for index, (name, address) in enumerate(zip(names, addresses, strict=True)):
             # A namespace takes its end of the pair down only when the last of its processes has gone.
             stack.callback(_quietly, "ip", "netns", "del", name)
             stack.callback(_quietly, "ip", "link", "del", f"{name}v")
-            _add_node(name, address, bridge, inside_mbit, between_mbit)
-        yield EmulatedCluster(names, addresses, ranks_per_node, inside_mbit, between_mbit)
+            _add_node(name, address, bridges[index * num_racks // num_nodes], inside_mbit, between_mbit)
+        yield EmulatedCluster(
+            names, addresses, ranks_per_node, inside_mbit, between_mbit, num_racks, racks_mbit if num_racks == 2 else 0
+        )
+
+
+def _join(ends: tuple[str, str], bridges: tuple[str, ...], rate_mbit: int) -> None:
+    _run("ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+    for end, bridge in zip(ends, bridges, strict=True):
+        _run("ip", "link", "set", end, "master", bridge, "up")
+        _shape((), end, rate_mbit)
 
 
 def _add_node(name: str, address: str, bridge: str, inside_mbit: int, between_mbit: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from costmodels.strategy import Strategy
 
 
-def legal_degrees(level_sizes: tuple[int, ...]) -> tuple[int, ...]:
+def legal_degrees(level_sizes: Sequence[int]) -> tuple[int, ...]:
     """Returns the prefix fills of a hierarchy, ascending: d = n_1 ... n_{k-1} x f with f dividing n_k.
 
     Args:
@@ -22,6 +22,27 @@ def legal_degrees(level_sizes: tuple[int, ...]) -> tuple[int, ...]:
         degrees.update(filled * part for part in range(1, size + 1) if size % part == 0)
         filled *= size
     return tuple(sorted(degrees))
+
+
+def fill(sizes: Sequence[int], degree: int) -> tuple[int, ...] | None:
+    """Returns how many units of each level a contiguous group of `degree` ranks fills, inner first.
+
+    None when `degree` is no prefix fill of `sizes`.
+    """
+    filled = []
+    left = degree
+    for size in sizes:
+        part = math.gcd(left, size)
+        if part != size and left != part:
+            return None
+        filled.append(part)
+        left //= part
+    return tuple(filled) if left == 1 else None
+
+
+def nested_pairs(degrees: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Returns every (a, b) of `degrees` with a | b and a < b: the kinds of group a collective can run in."""
+    return tuple((a, b) for b in degrees for a in degrees if a < b and b % a == 0)
 
 
 def divisors(number: int) -> tuple[int, ...]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from hw_profiles.devices import DEVICE_TAGS
 from hw_profiles.errors import ProfileError
 from hw_profiles.resize import resize
-from hw_profiles.schema import DEVICE_TAGS, HardwareProfile
+from hw_profiles.schema import HardwareProfile
 
 LOCAL_NAME = "local-cpu"
 """The shipped profile that a measured one in the user's cache folder replaces."""

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from hw_profiles.degrees import fill, legal_degrees
+from costmodels.degrees import fill, legal_degrees
+from hw_profiles.devices import Device
 from hw_profiles.errors import ProfileError
-from hw_profiles.schema import Curve, Device, HardwareProfile, Level, Pair
+from hw_profiles.schema import Curve, HardwareProfile, Level, Pair
 
 
 def resize(

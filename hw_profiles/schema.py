@@ -8,8 +8,6 @@ from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
@@ -20,79 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-from hw_profiles.degrees import fill
+from costmodels.degrees import fill
+from hw_profiles.devices import Device, Frozen, Host, UnknownDevice, whether_known
 from hw_profiles.errors import ProfileError
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
-Precision = Literal["bf16", "fp16", "fp32"]
 Algorithm = Literal["port", "ring", "tree", "hierarchical", "ho_ring", "direct", "ring_all_reduce", "ring_then_gather"]
 """How an operation is run, by the names of `costmodels.algorithms`, which has their formulas."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Device(_Frozen):
-    """One rank's accelerator (or its share of the CPUs)."""
-
-    name: str
-    kind: Literal["cuda", "cpu"]
-    """`cuda` stands for ROCm too, as in torch."""
-    memory_bytes: PositiveInt
-    """What the device has."""
-    reserved_bytes: NonNegativeInt
-    """Of it, what a process cannot use for tensors: context, communicators, what the driver keeps."""
-    peak_flop_per_s: dict[Precision, PositiveFloat]
-    """Vendor's dense peak; the denominator of MFU. A precision that the device lacks has no entry."""
-    matmul_flop_per_s: dict[Precision, PositiveFloat]
-    """What large matrix products reach."""
-    memory_bytes_per_s: PositiveFloat
-    operator_launch_s: NonNegativeFloat
-    """Host time per operator: a segment takes at least this times its number of operators."""
-    overlap: float = Field(ge=0, le=1)
-    """Part of communication that can run beside compute: 1 on devices with copy engines, 0 where ranks compute and
-    communicate with the same cores."""
-    attention_flop_per_s: dict[Precision, PositiveFloat] = {}
-    """What fused attention reaches, where it was measured."""
-
-    @model_validator(mode="after")
-    def _leaves_room_for_tensors(self) -> Self:
-        if self.reserved_bytes >= self.memory_bytes:
-            raise ValueError(f"reserved_bytes {self.reserved_bytes} must be less than memory_bytes {self.memory_bytes}")
-        if sorted(self.peak_flop_per_s) != sorted(self.matmul_flop_per_s) or not self.peak_flop_per_s:
-            raise ValueError("peak_flop_per_s and matmul_flop_per_s must have the same precisions, at least one")
-        return self
-
-
-class UnknownDevice(_Frozen):
-    """A rank's accelerator of which no figure is known: what a topology dump leaves open."""
-
-    name: str
-    kind: Literal["cuda", "cpu"]
-
-
-DEVICE_TAGS = ("known", "unknown")
-"""What pydantic puts into the place of an error in `device`, which no file has."""
-
-
-def _whether_known(device: object) -> str:
-    if isinstance(device, UnknownDevice) or (isinstance(device, dict) and device.keys() <= {"name", "kind"}):
-        return "unknown"
-    return "known"
-
-
-class Host(_Frozen):
-    """One node's host."""
-
-    memory_bytes: PositiveInt
-    link_bytes_per_s: PositiveFloat
-    """Host to device, one direction, per device with all devices at once."""
-    num_cores: PositiveInt | None = None
-    """Cores that ranks compute on, where ranks are processes on CPUs; not needed for accelerators."""
-
-
-class Level(_Frozen):
+class Level(Frozen):
     """One layer of the hierarchy: `size` units of the level below (ranks for the innermost), joined by links."""
 
     name: str
@@ -102,17 +37,17 @@ class Level(_Frozen):
     one direction, over all its links of this level."""
     alpha_s: NonNegativeFloat
     """Seconds per start-up of a message over this level."""
-    efficiency: dict[Operation, PositiveFloat] = {}
+    efficiency: dict[Operation, PositiveFloat] = Field(default_factory=dict)
     """Part of `unit_bytes_per_s` that an operation reaches on large messages; 1 where not given. More than 1 where a
     switch reduces in the network (NVLink SHARP)."""
-    startup: dict[Operation, PositiveFloat] = {}
+    startup: dict[Operation, PositiveFloat] = Field(default_factory=dict)
     """What a start-up of an operation takes, in units of `alpha_s`; 1 where not given."""
     is_mesh: bool = False
     """True where each unit has a link of its own to each of the others, and no switch: a group that spans u of the
     level's units then has (u-1) / (size-1) of the bandwidth."""
 
 
-class CurvePoint(_Frozen):
+class CurvePoint(Frozen):
     """Seconds of one collective of `bytes` (the full message, before sharding)."""
 
     bytes: PositiveInt
@@ -123,7 +58,7 @@ class CurvePoint(_Frozen):
     """Interquartile range of the repetitions over their median."""
 
 
-class Curve(_Frozen):
+class Curve(Frozen):
     """Measured seconds of an operation over one kind of group, all groups of that kind running at once."""
 
     operation: Operation
@@ -139,7 +74,7 @@ class Curve(_Frozen):
         return self
 
 
-class Link(_Frozen):
+class Link(Frozen):
     """A wire of one node, one direction. A vertex is a rank by its number (`0`), or a switch by its name."""
 
     source: str
@@ -147,7 +82,7 @@ class Link(_Frozen):
     bytes_per_s: PositiveFloat
 
 
-class Pair(_Frozen):
+class Pair(Frozen):
     """What one rank was measured to send to another while all other ranks are silent."""
 
     source: NonNegativeInt
@@ -158,14 +93,14 @@ class Pair(_Frozen):
     """Seconds of the smallest message."""
 
 
-class HardwareProfile(_Frozen):
+class HardwareProfile(Frozen):
     """A machine. `levels` inner first; the product of their sizes is the number of ranks."""
 
     schema_version: Literal[1] = 1
     name: str
     description: str
     device: Annotated[
-        Annotated[Device, Tag("known")] | Annotated[UnknownDevice, Tag("unknown")], Discriminator(_whether_known)
+        Annotated[Device, Tag("known")] | Annotated[UnknownDevice, Tag("unknown")], Discriminator(whether_known)
     ]
     host: Host | None = None
     """None where nothing is known of it: topology dumps and benchmarks of collectives do not tell."""
@@ -178,10 +113,10 @@ class HardwareProfile(_Frozen):
     rank's speed falls with their number."""
     transport: str = ""
     """What carries the messages, and over which interface; "" where the profile is of no one network."""
-    algorithms: dict[Operation, tuple[Algorithm, ...]] = {}
+    algorithms: dict[Operation, tuple[Algorithm, ...]] = Field(default_factory=dict)
     """How each operation is run where it was not measured, the fastest of those given; `port`, the least that must
     enter a unit, if not given."""
-    calls_s: dict[Operation, NonNegativeFloat] = {}
+    calls_s: dict[Operation, NonNegativeFloat] = Field(default_factory=dict)
     """Seconds that a call of an operation takes besides its start-ups, however few its ranks; 0 where not given."""
     startups_hidden: float | None = Field(default=None, ge=0, le=1)
     """Part of the lesser of a collective's start-ups and transfer that hides behind the greater: 0 where each step

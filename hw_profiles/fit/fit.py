@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hw_profiles.devices import Device, Host, Precision
 from hw_profiles.fit.find_warnings import find_warnings
 from hw_profiles.fit.fit_levels import Fitted, fit_levels
 from hw_profiles.measure.measurement import Measurement
 from hw_profiles.run_by import GLOO, NCCL
-from hw_profiles.schema import Curve, Device, HardwareProfile, Host, Level, Pair, Precision
+from hw_profiles.schema import Curve, HardwareProfile, Level, Pair
 
 _STARTUP_S = 1e-4
 """Of a level that no group crosses and no other level tells of: a slow host's message between processes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from hw_profiles.degrees import legal_degrees, nested_pairs
+from costmodels.degrees import legal_degrees, nested_pairs
 from hw_profiles.measure.follow_curve import Effort
 from hw_profiles.schema import Operation
 

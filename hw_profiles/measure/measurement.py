@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 
+from hw_profiles.devices import Precision
 from hw_profiles.measure.structure import Structure
-from hw_profiles.schema import Curve, Link, Pair, Precision
+from hw_profiles.schema import Curve, Link, Pair
 
 
 class Measurement(BaseModel):

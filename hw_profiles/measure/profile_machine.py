@@ -7,6 +7,7 @@ import os
 import socket
 from pathlib import Path
 
+from hw_profiles.devices import Precision
 from hw_profiles.errors import ProfileError
 from hw_profiles.fit.fit import fit
 from hw_profiles.load import load, shipped_names
@@ -14,7 +15,7 @@ from hw_profiles.measure.asked import PATIENCE_S, Asked
 from hw_profiles.measure.launched import launched
 from hw_profiles.measure.run_ranks import Progress, run_ranks
 from hw_profiles.save import check_writable
-from hw_profiles.schema import HardwareProfile, Precision
+from hw_profiles.schema import HardwareProfile
 
 
 def profile_machine(

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from hw_profiles.devices import Precision
 from hw_profiles.measure.ranks import Ranks
-from hw_profiles.schema import Precision
 
 _DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _REPETITIONS = 3

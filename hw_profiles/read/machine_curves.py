@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hw_profiles.degrees import fill
+from costmodels.degrees import fill
 from hw_profiles.read.collective_run import CollectiveRun
 from hw_profiles.read.machine_shape import Shape
 from hw_profiles.schema import Curve, CurvePoint, Operation

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hw_profiles.devices import Device, UnknownDevice
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import load, shipped_names
 from hw_profiles.read.collective_run import CollectiveRun
 from hw_profiles.read.topology import Vendor
-from hw_profiles.schema import Device, HardwareProfile, UnknownDevice
+from hw_profiles.schema import HardwareProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hw_profiles.degrees import fill
+from costmodels.degrees import fill
 from hw_profiles.errors import ProfileError
 from hw_profiles.links.find_levels import find_levels
 from hw_profiles.links.level_bandwidth import level_bandwidth

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hw_profiles.devices import Device
 from hw_profiles.errors import ProfileError
-from hw_profiles.schema import Curve, Device, HardwareProfile, Pair
+from hw_profiles.schema import Curve, HardwareProfile, Pair
 from planner.report.figures import bytes_text, flop_text, seconds_text
 from planner.report.names import operation_text
 

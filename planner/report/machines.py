@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hw_profiles.schema import Device, HardwareProfile, Level
+from hw_profiles.devices import Device
+from hw_profiles.schema import HardwareProfile, Level
 from planner.report.figures import bytes_text, plural
 from planner.report.machine_tables import collectives_table, device_table, gigabytes_text, levels_table
 

@@ -33,6 +33,16 @@ def test_a_quick_profile_finds_the_nodes_and_the_speeds_of_both_levels() -> None
         assert_levels_and_speeds(cluster, profile_of(cluster, quick=True))
 
 
+@pytest.mark.slow
+def test_racks_are_found_between_nodes_by_what_nodes_send_each_other() -> None:
+    with emulated_cluster(4, 1, between_mbit=400, num_racks=2, racks_mbit=80) as cluster:
+        profile = profile_of(cluster, quick=True)
+    assert [(level.name, level.size) for level in profile.levels] == [("node", 1), ("rack", 2), ("cluster", 2)]
+    assert "between nodes by measured pairs" in profile.sources["levels.1.size"]
+    for name, was_set, found in speeds(cluster, profile)[1:]:
+        assert found == pytest.approx(was_set, rel=0.1), name
+
+
 @pytest.fixture(scope="module", params=[2, 4])
 def measured(request: pytest.FixtureRequest) -> Iterator[tuple[EmulatedCluster, HardwareProfile, list[Row]]]:
     with emulated_cluster(request.param, 2) as cluster:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,70 +86,6 @@ def test_launched_ranks_measure_together_and_only_the_first_has_the_profile(tmp_
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert ((tmp_path / "0").read_text(), (tmp_path / "1").read_text()) == ("1 x 2", "none")
-
-
-@contextlib.contextmanager
-def shaped_nodes(rate: str) -> Iterator[list[str]]:
-    """Two network namespaces on a bridge, what each sends held to `rate`; skips where they cannot be made."""
-    names = [f"hw{os.getpid()}n{index}" for index in range(2)]
-    bridge = f"hwb{os.getpid()}"
-    if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
-        pytest.skip("network namespaces need root, ip and tc")
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-    ip("link", "add", bridge, "type", "bridge")
-    try:
-        ip("link", "set", bridge, "up")
-        for index, name in enumerate(names):
-            ip("netns", "add", name)
-            ip("link", "add", f"v{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("link", "set", f"v{name}", "master", bridge, "up")
-            ip("-n", name, "addr", "add", f"10.79.0.{index + 1}/24", "dev", "eth0")
-            for interface in ("lo", "eth0"):
-                ip("-n", name, "link", "set", interface, "up")
-            shape = f"tc qdisc add dev eth0 root tbf rate {rate} burst 128kb latency 400ms"
-            ip("netns", "exec", name, *shape.split())
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-        ip("link", "del", bridge)
-
-
-@pytest.mark.slow
-def test_the_network_between_nodes_is_measured_as_what_a_nodes_link_carries(tmp_path: Path) -> None:
-    script = tmp_path / "measure.py"
-    script.write_text(
-        "from hw_profiles.measure.profile_machine import profile_machine\n"
-        "from hw_profiles.save import save\n"
-        "found = profile_machine(quick=True)\n"
-        f"if found: save(found, {str(tmp_path / 'found.json')!r})\n"
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
-    with shaped_nodes("400mbit") as names:
-        address = ["--master-addr=10.79.0.1", "--master-port=29500"]
-        agents = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", name, *torchrun, f"--node-rank={index}", *address, str(script)],
-                env=environment,
-                stderr=subprocess.DEVNULL,
-            )
-            for index, name in enumerate(names)
-        ]
-        try:
-            assert [agent.wait(timeout=300) for agent in agents] == [0, 0]
-        finally:
-            for agent in agents:
-                agent.kill()
-    profile = load(tmp_path / "found.json")
-    assert (profile.num_nodes, profile.ranks_per_node) == (2, 2)
-    node, cluster = profile.levels
-    assert cluster.unit_bytes_per_s == pytest.approx(400e6 / 8, rel=0.15)
-    assert node.unit_bytes_per_s > 4 * cluster.unit_bytes_per_s
-    assert "interface eth0" in profile.sources["levels.1"]
 
 
 @pytest.mark.gpu

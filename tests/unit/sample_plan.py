@@ -1,6 +1,7 @@
 """A plan and a machine written by hand, with round numbers: what the report and the explanation are tested on."""
 
-from hw_profiles.schema import Curve, CurvePoint, Device, HardwareProfile, Host, Level
+from hw_profiles.devices import Device, Host
+from hw_profiles.schema import Curve, CurvePoint, HardwareProfile, Level
 from planner.model_graph import ModelSource
 from planner.plan import (
     Alternative,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hw_profiles.degrees import fill, legal_degrees, nested_pairs
+from costmodels.degrees import fill, legal_degrees, nested_pairs
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import load, shipped_names, user_profile_path
 from hw_profiles.resize import resize

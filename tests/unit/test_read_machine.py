@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from hw_profiles.devices import Device, UnknownDevice
 from hw_profiles.errors import ProfileError
 from hw_profiles.load import load, read_profile
 from hw_profiles.read.machine_device import same_device
 from hw_profiles.read.read_machine import read_machine
 from hw_profiles.resize import resize
 from hw_profiles.save import save
-from hw_profiles.schema import Device, HardwareProfile, UnknownDevice
+from hw_profiles.schema import HardwareProfile
 
 DUMPS = Path(__file__).parent / "dumps"
 ONE_NODE = tuple(sorted(DUMPS.glob("a100_1node_*_perf.txt")))
