@@ -11,7 +11,8 @@ same cluster, collectives are timed afresh at sizes that the profile has no poin
 - shapes left out: for each kind of group, the profile without its curves, fitted anew to the others, so that its time
   is modelled. The one kind that spans the node alone is not left out: without it, no curve is of the node's links.
 
-Every collective is timed twice, in two launches: what the second says against the first is as well as any could tell.
+Every collective is timed twice, in two launches. Measured is the mean of both; what the second says against the first
+is as well as any could tell.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import math
 import os
 import platform
 import statistics
@@ -57,11 +59,16 @@ class Row:
     operation: Operation
     kind: Kind
     message_bytes: int
-    measured_s: float
+    first_s: float
     again_s: float
     """What a second launch measured."""
     predicted_s: float
     provenance: Provenance
+
+    @property
+    def measured_s(self) -> float:
+        """Geometric mean of both launches."""
+        return math.sqrt(self.first_s * self.again_s)
 
     @property
     def error(self) -> float:
@@ -70,8 +77,8 @@ class Row:
 
     @property
     def repeat_error(self) -> float:
-        """Measured again over measured, less one."""
-        return self.again_s / self.measured_s - 1
+        """Measured again over measured first, less one."""
+        return self.again_s / self.first_s - 1
 
 
 def profile_of(cluster: EmulatedCluster, quick: bool = False) -> HardwareProfile:
@@ -152,7 +159,7 @@ def page(found: Sequence[tuple[EmulatedCluster, HardwareProfile, Sequence[Row]]]
         "namespaces with 2 ranks each; all ranks, gloo and the shaped links share these cores. The profile was",
         "measured by `shardplan profile` under torchrun, the rest afterwards on the same cluster. Errors are",
         "|predicted / measured - 1| over the sizes " + ", ".join(f"{size >> 10} KiB" for size in SIZES_BYTES) + ";",
-        "again: |measured once more / measured - 1|, which no prediction can be expected to beat.",
+        "again: |measured once more / measured first - 1|, which no prediction can be expected to beat.",
         "",
     ]
     for cluster, profile, rows in found:
@@ -199,7 +206,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--keep", type=Path, help="a folder for the profiles and the rows as JSON")
+    parser.add_argument("--keep", type=Path, help="a folder for the profiles and what was timed, as JSON")
     given = parser.parse_args()
     found = []
     for num_nodes in given.nodes:
