@@ -41,6 +41,7 @@ from costmodels.geometry import geometry
 from costmodels.network import Provenance
 from hw_profiles.fit.refit import refit
 from hw_profiles.load import read_profile
+from hw_profiles.save import save
 from hw_profiles.schema import HardwareProfile
 from planner.machine import machine
 
@@ -48,6 +49,8 @@ SIZES_BYTES = tuple(sorted([*(3 << power for power in range(12, 21)), *(5 << pow
 """12 KiB to 3 MiB, none of which is a power of two, as a profile's sizes are."""
 _HERE = Path(__file__).parent
 Kind = tuple[int, int]
+Fresh = tuple[dict[str, Any], dict[str, Any]]
+"""One collective as `time_messages.py` writes it, of the first and of the second launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,16 @@ class Row:
         return self.again_s / self.first_s - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was measured on one cluster."""
+
+    day: str
+    cluster: EmulatedCluster
+    profile: HardwareProfile
+    fresh: list[Fresh]
+
+
 def profile_of(cluster: EmulatedCluster, quick: bool = False) -> HardwareProfile:
     """Returns what `shardplan profile` measures on the cluster."""
     command = Path(sys.executable).with_name("shardplan")
@@ -91,11 +104,16 @@ def profile_of(cluster: EmulatedCluster, quick: bool = False) -> HardwareProfile
         return read_profile(out)
 
 
-def compared(cluster: EmulatedCluster, profile: HardwareProfile, sizes_bytes: Sequence[int]) -> list[Row]:
-    """Times everything afresh and returns it beside what the profile says, with sizes and with shapes left out."""
+def time_afresh(cluster: EmulatedCluster, profile: HardwareProfile, sizes_bytes: Sequence[int]) -> list[Fresh]:
+    """Times every operation over every kind of group, in two launches."""
+    kinds = nested_pairs(legal_degrees([level.size for level in profile.levels]))
+    return list(zip(_timed(cluster, kinds, sizes_bytes), _timed(cluster, kinds, sizes_bytes), strict=True))
+
+
+def compared(profile: HardwareProfile, fresh: Sequence[Fresh]) -> list[Row]:
+    """Returns what was timed afresh beside what the profile says, with sizes and with shapes left out."""
     sizes = tuple(level.size for level in profile.levels)
     kinds = nested_pairs(legal_degrees(sizes))
-    fresh = list(zip(_timed(cluster, kinds, sizes_bytes), _timed(cluster, kinds, sizes_bytes), strict=True))
     rows = [row for kind in kinds for row in _rows("size", profile, kind, fresh)]
     outermost = {kind: geometry(sizes, *kind)[-1].level for kind in kinds}
     for kind in kinds:
@@ -114,9 +132,7 @@ def _timed(cluster: EmulatedCluster, kinds: Sequence[Kind], sizes_bytes: Sequenc
     return found
 
 
-def _rows(
-    left_out: str, profile: HardwareProfile, kind: Kind, fresh: Sequence[tuple[dict[str, Any], dict[str, Any]]]
-) -> list[Row]:
+def _rows(left_out: str, profile: HardwareProfile, kind: Kind, fresh: Sequence[Fresh]) -> list[Row]:
     network = machine(profile, "fp32").network
     rows = []
     for first, second in fresh:
@@ -149,21 +165,23 @@ def speeds(cluster: EmulatedCluster, profile: HardwareProfile) -> list[tuple[str
     return [(level.name, each, level.unit_bytes_per_s) for level, each in zip(profile.levels, was_set, strict=True)]
 
 
-def page(found: Sequence[tuple[EmulatedCluster, HardwareProfile, Sequence[Row]]], command: str) -> str:
+def page(found: Sequence[Kept], command: str) -> str:
     """Returns the page of all clusters."""
-    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    days = " and ".join(sorted({each.day for each in found}))
     lines = [
         "# Collectives, predicted and measured",
         "",
-        f"Written on {today} by `{command}`, on {os.cpu_count()} cores of {platform.machine()}. Nodes are network",
-        "namespaces with 2 ranks each; all ranks, gloo and the shaped links share these cores. The profile was",
+        f"Written by `{command}`; measured on {days}, on {os.cpu_count()} cores of {platform.machine()}. Nodes are",
+        "network namespaces with 2 ranks each; all ranks, gloo and the shaped links share these cores. The profile was",
         "measured by `shardplan profile` under torchrun, the rest afterwards on the same cluster. Errors are",
         "|predicted / measured - 1| over the sizes " + ", ".join(f"{size >> 10} KiB" for size in SIZES_BYTES) + ";",
         "again: |measured once more / measured first - 1|, which no prediction can be expected to beat.",
         "",
     ]
-    for cluster, profile, rows in found:
-        lines += _section(cluster, profile, rows)
+    for each in found:
+        # As the present code fits what was measured.
+        profile = refit(each.profile, each.profile.curves)
+        lines += _section(each.cluster, profile, compared(profile, each.fresh))
     return "\n".join(lines)
 
 
@@ -201,30 +219,39 @@ def _figures(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Measures the clusters asked for and writes or prints the page."""
+    """Measures the clusters asked for, or takes what was kept, and writes or prints the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--keep", type=Path, help="a folder for the profiles and what was timed, as JSON")
+    parser.add_argument("--keep", type=Path, help="a folder to keep what was measured in")
+    parser.add_argument("--again", type=Path, help="a folder with what was kept, in place of measuring")
     given = parser.parse_args()
-    found = []
-    for num_nodes in given.nodes:
-        with emulated_cluster(num_nodes, 2) as cluster:
-            profile = profile_of(cluster, given.quick)
-            if given.keep:
-                given.keep.mkdir(parents=True, exist_ok=True)
-                (given.keep / f"profile{num_nodes}.json").write_text(profile.model_dump_json(indent=1))
-            rows = compared(cluster, profile, SIZES_BYTES)
-            found.append((cluster, profile, rows))
-            if given.keep:
-                kept = [dataclasses.asdict(row) for row in rows]
-                (given.keep / f"rows{num_nodes}.json").write_text(json.dumps(kept, indent=1))
+    found = [_kept(given.again, number) if given.again else _measured(number, given.keep) for number in given.nodes]
     text = page(found, " ".join(["python", *sys.argv]))
     if given.out:
         given.out.write_text(text)
     else:
         print(text)
+
+
+def _measured(num_nodes: int, keep: Path | None) -> Kept:
+    with emulated_cluster(num_nodes, 2) as cluster:
+        profile = profile_of(cluster)
+        fresh = time_afresh(cluster, profile, SIZES_BYTES)
+    day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+        content = {"day": day, "cluster": dataclasses.asdict(cluster), "fresh": fresh}
+        (keep / f"{num_nodes}_nodes.json").write_text(json.dumps(content))
+        save(profile, keep / f"{num_nodes}_nodes_profile.json")
+    return Kept(day, cluster, profile, fresh)
+
+
+def _kept(folder: Path, num_nodes: int) -> Kept:
+    content = json.loads((folder / f"{num_nodes}_nodes.json").read_text())
+    cluster = EmulatedCluster(**content["cluster"])
+    profile = read_profile(folder / f"{num_nodes}_nodes_profile.json")
+    return Kept(content["day"], cluster, profile, [(first, second) for first, second in content["fresh"]])
 
 
 if __name__ == "__main__":
