@@ -48,15 +48,29 @@ def _one_way(ranks: Ranks, source: int, target: int, seconds_per_pair: float) ->
     """Returns bytes per second and the seconds of the smallest message; on the source, else zeros."""
     trip = _Trip(ranks, source, target)
     trip.seconds(_TINY)
-    latency_s = statistics.median(trip.seconds(_TINY) for _ in range(_ROUND_TRIPS)) / 2
+    tiny = [trip.seconds(_TINY) / 2 for _ in range(_ROUND_TRIPS)]
     trip.seconds(_SIZES[0])
     probe_s = trip.seconds(_SIZES[0])
     times = trip.agreed(max(1, int(seconds_per_pair / 4 / probe_s)))
     size_bytes = max(size for size in _SIZES if size <= max(_SIZES[0] * times, _SIZES[0]))
     trip.seconds(size_bytes)
-    # The least: what disturbs a message only ever slows it.
-    least_s = min(trip.seconds(size_bytes) for _ in range(3)) - latency_s
-    return (size_bytes / max(least_s, 1e-9), latency_s) if ranks.rank == source else (0.0, 0.0)
+    large = [trip.seconds(size_bytes) for _ in range(3)]
+    return (bytes_per_s(size_bytes, large, tiny), statistics.median(tiny)) if ranks.rank == source else (0.0, 0.0)
+
+
+def bytes_per_s(size_bytes: int, large: Sequence[float], tiny: Sequence[float]) -> float:
+    """Returns the bandwidth of a message by the least of its times, less the least that an empty one took.
+
+    What disturbs a message only ever slows it. Where both are start-ups alone, no more than half of the time is taken
+    off: a difference of noise is no bandwidth.
+
+    Args:
+        size_bytes: of the large message.
+        large: seconds of the large message with an empty answer, each time.
+        tiny: seconds of an empty message, each time.
+    """
+    least_s = min(large)
+    return size_bytes / max(least_s - min(tiny), least_s / 2)
 
 
 class _Trip:

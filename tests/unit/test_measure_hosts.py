@@ -16,7 +16,7 @@ from hw_profiles.measure.structure import (
     level_names,
     nodes_asked,
 )
-from hw_profiles.measure.time_pairs import pairs_to_time
+from hw_profiles.measure.time_pairs import bytes_per_s, pairs_to_time
 
 
 def hosts(*names: str) -> list[Host]:
@@ -139,3 +139,9 @@ def test_all_pairs_of_few_ranks_are_timed_and_of_many_those_that_show_the_levels
     assert (0, 24) in many
     assert len(pairs_to_time(1000, 8)) == 8 * 7 + 16 * 15
     assert pairs_to_time(1, 1) == ()
+
+
+def test_a_pairs_bandwidth_is_never_the_difference_of_noise() -> None:
+    assert bytes_per_s(1 << 20, [1.2e-3, 1.1e-3], [0.1e-3, 5e-3]) == pytest.approx((1 << 20) / 1e-3)
+    # An empty message that took as long as the large one: at most twice the speed.
+    assert bytes_per_s(1 << 20, [1e-3, 2e-3], [1.9e-3, 3e-3]) == pytest.approx(2 * (1 << 20) / 1e-3)
