@@ -24,6 +24,21 @@ class ModelSource(BaseModel):
     """The `--model-arg`s, as given."""
 
 
+class LargestActivation(BaseModel):
+    """The largest tensor that forward makes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    module: str
+    """Where it is made; of logits, the module whose product they are."""
+    are_logits: bool
+    """As wide as the result of forward's last product."""
+    shape: tuple[int, ...]
+    """As traced, with the samples of the trace."""
+    dtype: str
+    bytes_per_sample: int
+
+
 class ModelGraph(BaseModel):
     """What the trace found. `workload` is all that the cost models read."""
 
@@ -44,4 +59,6 @@ class ModelGraph(BaseModel):
     lost: tuple[str, ...] = ()
     """What a fallback does not know, or bounds only, in sentences."""
     warnings: tuple[str, ...] = ()
+    largest_activation: LargestActivation | None = None
+    """None where the trace does not know."""
     workload: Workload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from costmodels.states import state_widths
 from planner.choose.candidate import Candidate, planned_strategies
 from planner.choose.setting import Setting
 from planner.plan import (
@@ -15,7 +16,12 @@ from planner.plan import (
     PlannedModel,
     SolverReport,
 )
-from planner.report.figures import bytes_in, bytes_unit, plural
+from planner.report.figures import bytes_in, bytes_text, bytes_unit, count_text, plural
+
+MUCH_OF_PEAK = 5
+"""An activation of at least one part in so many of the peak is worth a word."""
+LITTLE_TRAINED = 10
+"""Parameters so many times as large as all gradients and optimizer states leave these next to nothing to save."""
 
 
 def assemble(
@@ -116,6 +122,38 @@ def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
             f"recomputation ({plural(len(recomputed), 'block')}) is done by launch.py, and ds_config.json cannot ask "
             "for it: a script of your own has to do it too, or plan with --recompute none"
         )
+    warnings += _little_trained(asked)
+    warnings += _large_logits(asked, chosen)
     if asked.job.allow_lossy:
         warnings.append("--allow-lossy changes nothing: this version plans no quantized communication")
     return tuple(warnings)
+
+
+def _little_trained(asked: Setting) -> list[str]:
+    """What sharding gradients and optimizer states can save at most, where little of the model is trained."""
+    workload = asked.workload
+    widths = state_widths(asked.job.precision, asked.job.optimizer)
+    trained_bytes = (widths.gradient + widths.optimizer) * workload.num_trainable_params
+    parameters_bytes = widths.parameter * workload.num_params
+    if trained_bytes * LITTLE_TRAINED > parameters_bytes:
+        return []
+    return [
+        f"{count_text(workload.num_trainable_params)} of {count_text(workload.num_params)} parameters are trained: "
+        f"sharding gradients and optimizer states saves at most {bytes_text(trained_bytes)} per rank, and the "
+        f"parameters are {bytes_text(parameters_bytes)}"
+    ]
+
+
+def _large_logits(asked: Setting, chosen: Candidate) -> list[str]:
+    """What can be had by a loss that takes the logits in pieces, where they are much of the peak."""
+    largest, memory = asked.graph.largest_activation, chosen.predicted.memory
+    if largest is None or not largest.are_logits:
+        return []
+    logits_bytes = largest.bytes_per_sample * chosen.shape.micro_batch_size
+    if logits_bytes * MUCH_OF_PEAK < memory.peak_bytes:
+        return []
+    return [
+        f"the largest activation is the logits of {largest.module or 'the model'} in {largest.dtype}: "
+        f"{bytes_text(logits_bytes)} of a peak of {bytes_text(memory.peak_bytes)}; a loss that takes them in pieces "
+        "does not hold them"
+    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planner.errors import InputError
+from planner.choose.batches import nearest_batches
+from planner.errors import BatchError, InputError
 from planner.job import Job
 from planner.read.given_config import GivenConfig
 
@@ -24,17 +25,24 @@ def agree(job: Job, given: GivenConfig, world_size: int) -> Job:
     micro_batch_size = given.micro_batch_size or job.micro_batch_size
     count = given.num_micro_batches
     if count is not None and micro_batch_size is None:
-        per_rank, rest = divmod(job.global_batch_size, count * world_size)
+        micro_batch_size, rest = divmod(job.global_batch_size, count * world_size)
         if rest:
-            raise InputError(
-                f"global batch {job.global_batch_size} is no multiple of {count} micro-batches x {world_size} ranks"
-            )
-        micro_batch_size = per_rank
+            raise BatchError(_refusal(job.global_batch_size, "b", count, world_size, count * world_size))
     if count is not None and micro_batch_size is not None:
         product = micro_batch_size * count * world_size
         if product != job.global_batch_size:
-            raise InputError(
-                f"the config's micro-batch {micro_batch_size} x {count} micro-batches x {world_size} ranks = {product} "
-                f"is not the global batch {job.global_batch_size}: pass --global-batch-size {product}"
+            unit = micro_batch_size * world_size
+            raise BatchError(
+                f"{_refusal(job.global_batch_size, str(micro_batch_size), count, world_size, unit)}; the config's own "
+                f"factors make {product}"
             )
     return job.model_copy(update={"micro_batch_size": micro_batch_size})
+
+
+def _refusal(batch: int, size: str, count: int, world_size: int, unit: int) -> str:
+    nearest = " or ".join(str(each) for each in nearest_batches(batch, unit))
+    return (
+        f"global batch {batch} is not micro-batch x gradient_accumulation_steps x ranks: {batch} != {size} x {count} x "
+        f"{world_size}; the nearest that {unit} divides are {nearest}: write train_batch_size and pass "
+        "--global-batch-size"
+    )

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costmodels.workload import Amount, Block, Phase, Segment, Workload
-from planner.model_graph import ModelGraph
+from planner.model_graph import LargestActivation, ModelGraph
 from planner.report.figures import bytes_in, bytes_unit, count_text, flop_text, plural, share_text
 
 _WAYS = {
@@ -67,7 +67,15 @@ def _facts(graph: ModelGraph, seconds: float | None) -> RenderableType:
     lines.add_column()
     lines.add_row("step", f"{numbers}, as {graph.device} runs it{length}")
     lines.add_row("traced by", _WAYS.get(graph.traced_by, graph.traced_by) + took)
+    if graph.largest_activation is not None:
+        lines.add_row("largest tensor", _largest(graph.largest_activation))
     return lines
+
+
+def _largest(tensor: LargestActivation) -> str:
+    what = "logits of" if tensor.are_logits else "made in"
+    size = bytes_in(bytes_unit(tensor.bytes_per_sample), tensor.bytes_per_sample)
+    return f"{what} {tensor.module or 'the root module'}, {tensor.dtype}, {size} a sample"
 
 
 @dataclass(frozen=True, slots=True)

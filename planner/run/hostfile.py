@@ -22,7 +22,7 @@ class Host:
     """Ranks that run on it."""
 
 
-def read_hostfile(path: Path, ranks_per_node: int) -> tuple[Host, ...]:
+def read_hostfile(path: Path, ranks_per_node: int, *, equal: bool = True) -> tuple[Host, ...]:
     """Returns the hosts of a file with lines `host slots=n`, `host:n` or `host`, in its order.
 
     Comments after `#`, empty lines, CRLF line ends, a byte order mark and a missing final newline are all understood.
@@ -30,6 +30,7 @@ def read_hostfile(path: Path, ranks_per_node: int) -> tuple[Host, ...]:
     Args:
         path: Of the hostfile.
         ranks_per_node: Slots of a host whose line has no number.
+        equal: Whether every host needs as many slots: shard groups smaller than the world then end where nodes do.
 
     Raises:
         InputError: The file cannot be read, a line is not understood, a host is there twice, or slots are unequal.
@@ -51,7 +52,8 @@ def read_hostfile(path: Path, ranks_per_node: int) -> tuple[Host, ...]:
         hosts[host.name] = host
     if not hosts:
         raise InputError(f"the hostfile {path} names no host; write a line `host slots=n` for each")
-    _check_equal(path, tuple(hosts.values()))
+    if equal:
+        _check_equal(path, tuple(hosts.values()))
     return tuple(hosts.values())
 
 

@@ -18,6 +18,7 @@ from planner.errors import InputError, RunError
 from planner.launch_files import CARRIED, processes
 from planner.plan import Plan
 from planner.read.planned_folder import read_plan
+from planner.report.figures import plural
 from planner.run.hostfile import Host, hostfile_text, read_hostfile
 from planner.run.rank_failure import find_failure
 from planner.run.run_report import Figures, RunReport, RunStep, predicted_figures
@@ -126,11 +127,11 @@ def _remote_hosts(plan: Plan, hostfile: Path | None) -> tuple[Host, ...]:
     if hostfile is None:
         return ()
     _, per_node = processes(plan)
-    hosts = read_hostfile(hostfile, per_node)
+    hosts = read_hostfile(hostfile, per_node, equal=_has_groups_within(plan))
     launched = sum(host.slots for host in hosts)
     if launched != plan.hardware.world_size:
         raise InputError(
-            f"{hostfile} has {launched} slots ({len(hosts)} x {hosts[0].slots}), but the plan is for "
+            f"{hostfile} has {launched} slots on {plural(len(hosts), 'host')}, but the plan is for "
             f"{plan.hardware.world_size} ranks; correct the file, or plan again for {launched}"
         )
     here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn()}
@@ -141,6 +142,16 @@ def _remote_hosts(plan: Plan, hostfile: Path | None) -> tuple[Host, ...]:
             f"nodes of {plan.hardware.name} are logical: all its ranks run on this machine; leave --hostfile"
         )
     return hosts
+
+
+def _has_groups_within(plan: Plan) -> bool:
+    """Whether ranks form groups smaller than the world, which were planned to end where nodes do."""
+    degrees = {
+        degree
+        for each in plan.strategies
+        for degree in (each.param_degree, each.secondary_degree, each.grad_degree, each.optim_degree)
+    }
+    return not degrees <= {1, plan.hardware.world_size}
 
 
 def _check_devices(plan: Plan) -> None:

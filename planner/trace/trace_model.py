@@ -18,6 +18,7 @@ from planner.trace.failure.time_limit import time_limit
 from planner.trace.fake.fake_model import FakeModel, fake_model
 from planner.trace.fake.left_as_it_was import left_as_it_was
 from planner.trace.measure.amounts import affine
+from planner.trace.measure.largest_activation import largest_activation
 from planner.trace.ways.fallback import Way, trace_by_way
 from runtime.load_model import known_sequence_length
 from runtime.without_noise import without_noise
@@ -117,6 +118,7 @@ class _Tracer:
                 *experts.notes,
                 *notices(self._source, model, self._sequence_length),
             ),
+            largest_activation=largest_activation(step.recording, MICRO_BATCH_SIZE),
             workload=workload,
         )
 
@@ -124,6 +126,11 @@ class _Tracer:
         model = fake_model(self._source, micro_batch_size, self._precision, self._sequence_length, self._device)
         if not model.facts.parameters:
             raise TraceError(f"{self._source.spec}: the model has no parameters, so there is nothing to train or shard")
+        if not any(parameter.num_elements for parameter in model.facts.parameters):
+            raise TraceError(
+                f"{self._source.spec}: no parameter has an element, so there is nothing to train or shard: build the "
+                "model whole, outside of what partitions or empties it"
+            )
         if any(model.module is earlier for earlier in self._made):
             raise TraceError(
                 f"{self._source.spec}: it returned the same module twice, and a trace needs a new one for each size of "

@@ -70,6 +70,7 @@ def fake_model(
         module, batch = build(source.spec, source.kind, source.arguments, micro_batch_size, sequence_length)
         find_caches()
         refuse_untraceable(module)
+        _make_whole(module)
         shadow.assumed.extend(switch_off_layer_drop(module))
         dtype = DTYPES[precision]
         _cast(module, dtype)
@@ -98,6 +99,24 @@ def _as_fake(item: Any, fake_mode: FakeTensorMode) -> Any:
     if not item.is_floating_point():
         fake._shadow_value = item  # type: ignore[attr-defined]
     return fake
+
+
+def _make_whole(module: nn.Module) -> None:
+    """Gives parameters that the model's maker has partitioned already the shapes that they are trained in.
+
+    Source: `Init`, deepspeed/runtime/zero/partition_parameters.py, 0.19.8: a partitioned parameter holds no elements,
+    and its own shape is in `ds_shape`.
+    """
+    whole: dict[int, nn.Parameter] = {}
+    for owner in module.modules():
+        for name, parameter in owner._parameters.items():
+            shape = getattr(parameter, "ds_shape", None)
+            if parameter is not None and shape is not None and parameter.numel() == 0:
+                made = whole.get(id(parameter))
+                if made is None:
+                    made = nn.Parameter(parameter.detach().new_empty(shape), requires_grad=parameter.requires_grad)
+                    whole[id(parameter)] = made
+                owner._parameters[name] = made
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> None:
