@@ -7,13 +7,12 @@ import os
 import socket
 from pathlib import Path
 
-from hw_profiles.devices import Precision
 from hw_profiles.errors import ProfileError
 from hw_profiles.fit.fit import fit
-from hw_profiles.load import load, shipped_names
 from hw_profiles.measure.asked import PATIENCE_S, Asked
 from hw_profiles.measure.launched import launched
 from hw_profiles.measure.run_ranks import Progress, run_ranks
+from hw_profiles.measure.vendor_peak import vendor_peak
 from hw_profiles.save import check_writable
 from hw_profiles.schema import HardwareProfile
 
@@ -72,7 +71,7 @@ def profile_machine(
     measurement = run_ranks(places, asked, progress or _silent, is_alone=own is None)
     if measurement is None:
         return None
-    return fit(measurement, _vendor_peak(measurement.devices[0]) if measurement.kind == "cuda" else None)
+    return fit(measurement, vendor_peak(measurement.devices) if measurement.kind == "cuda" else None)
 
 
 def _silent(_text: str, _part: float | None) -> None:
@@ -135,12 +134,3 @@ def _refuse_broken_nodes(world_size: int, ranks_per_node: int | None, *, is_firs
         value=ranks_per_node,
         expected=f"a divisor of {world_size}",
     )
-
-
-def _vendor_peak(device_name: str) -> dict[Precision, float] | None:
-    """Returns the datasheet's peak of a device that a shipped profile has; torch's name decides."""
-    for name in shipped_names():
-        profile = load(name)
-        if profile.device.kind == "cuda" and profile.device.name == device_name:
-            return profile.known_device.peak_flop_per_s
-    return None

@@ -24,6 +24,7 @@ from transformer_graph import SMALL, transformer_graph
 from hw_profiles.errors import ProfileError
 from hw_profiles.fit.fit import fit
 from hw_profiles.load import load
+from hw_profiles.measure.vendor_peak import vendor_peak
 from planner import Job, Plan, estimate, plan
 from planner.emit.emit import emit
 from planner.errors import InputError
@@ -107,6 +108,14 @@ def test_the_smallest_of_mixed_cards_is_the_budget_and_all_are_named() -> None:
         assert named in warning
     answer = plan(on_cpu(), profile, Job(global_batch_size=8, precision="fp32"))
     assert answer.predicted.memory.budget_bytes == 16 * GIB - measurement.reserved_bytes
+
+
+def test_the_vendors_peak_of_mixed_cards_is_the_slowest_ones() -> None:
+    slow, fast = (load(name).known_device for name in ("dgx2-v100-32gb", "dgx-a100-80gb"))
+    # V100s have no bf16: what not every rank has, none has.
+    assert vendor_peak([fast.name] * 4 + [slow.name] * 4) == slow.peak_flop_per_s
+    assert vendor_peak([fast.name] * 8) == fast.peak_flop_per_s
+    assert vendor_peak([fast.name, "a card that no profile has"]) is None
 
 
 def test_shards_and_replicas_make_up_the_world() -> None:
