@@ -16,6 +16,7 @@ from hw_profiles.load import LOCAL_NAME, load, shipped_names, user_profile_path
 from planner.emit.emit import check_replaceable, emit, plan_json
 from planner.emit.write_whole import write_whole
 from planner.errors import InputError, RunError, TraceError
+from planner.plan import PlanWithPareto
 from planner.read.options import (
     TIME_LIMIT_S,
     Autocast,
@@ -26,6 +27,7 @@ from planner.read.options import (
     Json,
     Nodes,
     Out,
+    Pareto,
     TimeLimit,
     Verbose,
     Way,
@@ -41,7 +43,7 @@ from planner.report.screen import Screen, json_text
 if TYPE_CHECKING:
     from hw_profiles.schema import HardwareProfile
     from planner.model_graph import ModelGraph
-    from planner.plan import Plan
+    from planner.plan import ParetoPoint, Plan
 
 app = typer.Typer(
     name="shardplan",
@@ -57,6 +59,7 @@ app = typer.Typer(
 def plan(
     request: Request,
     nodes: Nodes = None,
+    pareto: Pareto = False,
     out: Out = None,
     force: Force = False,
     verbose: Verbose = False,
@@ -67,12 +70,17 @@ def plan(
     if out is not None:
         check_replaceable(out, force)
     from planner.pipeline import plan as choose
+    from planner.pipeline import plan_and_pareto
 
     profile = load(request.hardware, nodes, request.ranks_per_node)
     graph, job = question(request, profile, screen)
+    points = None
     with screen.status("choosing the fastest strategy that fits"):
-        chosen = choose(graph, profile, job)
-    _deliver(chosen, graph, profile, screen, out, force, verbose)
+        if pareto:
+            chosen, points = plan_and_pareto(graph, profile, job)
+        else:
+            chosen = choose(graph, profile, job)
+    _deliver(chosen, graph, profile, screen, out, force, verbose, points)
 
 
 @app.command()
@@ -402,16 +410,20 @@ def _deliver(
     out: Path | None,
     force: bool,
     verbose: bool,
+    points: tuple[ParetoPoint, ...] | None = None,
 ) -> None:
-    """Writes the folder that was asked for, then prints the plan."""
+    """Writes the folder that was asked for, then prints the plan, with the points of its front if there are any."""
+    from planner.report.pareto import pareto_page
     from planner.report.plan import plan_summary, written_to
 
     if out is not None:
         emit(answer, out, force=force, extra_files=planned_from(graph, profile))
     if screen.as_json:
-        screen.document(plan_json(answer))
+        screen.document(plan_json(answer if points is None else PlanWithPareto(**dict(answer), pareto=points)))
         return
     screen.page(plan_summary(answer, verbose=verbose))
+    if points is not None:
+        screen.page(pareto_page(answer, points))
     screen.page(written_to(answer, out))
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any, Literal
 
 from sympy import Expr, Symbol, ceiling, fraction, lambdify, together
@@ -19,6 +20,9 @@ from sympy.printing.str import StrPrinter
 
 Rounding = Literal["none", "up"]
 Number = int | float
+
+_SYMPY = Lock()
+"""sympy fills tables of its own while it works (of assumptions, of a module's functions), and guards none of them."""
 
 
 @cache
@@ -36,8 +40,9 @@ def lower(expression: Expr, arguments: tuple[Symbol, ...], rounding: Rounding = 
     missing = sorted(str(symbol) for symbol in expression.free_symbols - set(arguments))
     if missing:
         raise ValueError(f"{expression} needs {', '.join(missing)} as arguments")
-    whole = ceiling(expression) if rounding == "up" else expression
-    function: Callable[..., Any] = lambdify(arguments, whole, modules="math", printer=_ExactPrinter)
+    with _SYMPY:
+        whole = ceiling(expression) if rounding == "up" else expression
+        function: Callable[..., Any] = lambdify(arguments, whole, modules="math", printer=_ExactPrinter)
     return function
 
 

@@ -1,6 +1,6 @@
 """The stages of planning; `pipeline.py` joins them.
 
-`from planner import plan, estimate, sweep` is the library for schedulers.
+`from planner import plan, estimate, pareto, sweep` is the library for schedulers.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from planner.job import Job
-from planner.plan import Infeasible, Plan
+from planner.plan import Infeasible, ParetoPoint, Plan
 
 if TYPE_CHECKING:
-    from planner.pipeline import estimate, plan, sweep
+    from planner.pipeline import estimate, pareto, plan, sweep
 
-__all__ = ["Infeasible", "Job", "Plan", "estimate", "plan", "sweep"]
+__all__ = ["Infeasible", "Job", "ParetoPoint", "Plan", "estimate", "pareto", "plan", "sweep"]
 
 
 def _of_pipeline(name: str) -> property:
@@ -37,6 +37,7 @@ class _Front(ModuleType):
 
     plan = _of_pipeline("plan")
     estimate = _of_pipeline("estimate")
+    pareto = _of_pipeline("pareto")
     sweep = _of_pipeline("sweep")
 
 

@@ -11,12 +11,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Literal
 
 from costmodels.engine import Assignment
 from costmodels.strategy import StepShape, Strategy
 
 Recomputed = tuple[bool, ...]
 """One boolean per entry of `CostTable.groups`."""
+
+Amount = Literal["time", "memory"]
+"""What can be least: ns of a step, or bytes at its peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,16 @@ class Option:
         """Returns the greatest bytes of device memory in the step."""
         return max(cost.at(recomputed) for cost in self.memory_bytes)
 
+    def amount(self, amount: Amount, recomputed: Recomputed) -> int:
+        """Returns the ns of a step or the bytes at its peak."""
+        return self.step_ns(recomputed) if amount == "time" else self.peak_bytes(recomputed)
+
+    def least(self, amount: Amount) -> int:
+        """Returns an amount that no recomputation is below."""
+        if amount == "memory":
+            return max(cost.least for cost in self.memory_bytes)
+        return sum(max(bound.least for bound in bounds) for bounds in self.phases_ns)
+
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
@@ -92,6 +106,22 @@ class CostTable:
     def num_strategies(self) -> int:
         """Number of choices in the table."""
         return sum(math.prod(len(values) for values in option.may_recompute) for option in self.options)
+
+    @property
+    def enough_bytes(self) -> int:
+        """Bytes of device memory in which every choice fits."""
+        return max((cost.greatest for option in self.options for cost in option.memory_bytes), default=0)
+
+    def corner(self, amount: Amount, budget_bytes: int) -> tuple[Option, Recomputed] | None:
+        """Returns the least of the choices within the budget that recompute nothing or all they may."""
+        corners = [
+            (option.amount(amount, recomputed), number, recomputed)
+            for number, option in enumerate(self.options)
+            for recomputed in (tuple(v[0] for v in option.may_recompute), tuple(v[-1] for v in option.may_recompute))
+            if option.peak_bytes(recomputed) <= budget_bytes
+        ]
+        _, number, recomputed = min(corners, default=(0, -1, ()))
+        return (self.options[number], recomputed) if corners else None
 
     def assignment(self, strategy: Strategy, recomputed: Recomputed) -> Assignment:
         """Returns a choice as one strategy per class of the model."""

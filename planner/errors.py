@@ -2,7 +2,8 @@
 
     ShardplanError
     ├── InputError            2  usage or unreadable input
-    │   └── BatchError           the global batch does not divide over the ranks
+    │   ├── BatchError           the global batch does not divide over the ranks
+    │   └── UnsolvedError        no choice was found, or none proved, in the time or work allowed
     ├── DoesNotFit            3  no strategy fits
     ├── TraceError            4  the model cannot be traced
     └── RunError              5  the run failed
@@ -29,6 +30,10 @@ class InputError(ShardplanError):
 
 class BatchError(InputError):
     """The global batch is none that so many ranks can share; on other numbers of ranks the job may be."""
+
+
+class UnsolvedError(InputError):
+    """The solver's limit came first: whether anything fits, or is best, is not known."""
 
 
 class DoesNotFit(ShardplanError):  # noqa: N818 - reads as the sentence that it is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from costmodels.strategy import Precision
 
@@ -32,3 +32,6 @@ class Job(BaseModel):
     allow_lossy: bool = False
     memory_budget_bytes: PositiveInt | None = None
     """Bytes of device memory per rank that a plan may use; None: what the profile says can be had."""
+    solve_time_limit_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds for the solver, which then gives the best choice found, with its gap: on another day another one. None: a
+    limit of work, the same on every machine, so that plans stay reproducible."""

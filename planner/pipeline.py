@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 
 from costmodels.strategy import Strategy
 from hw_profiles.errors import ProfileError
@@ -16,18 +17,24 @@ from hw_profiles.schema import HardwareProfile
 from planner.choose.batches import check_batches
 from planner.choose.fixed import fixed_plan
 from planner.choose.infeasible import illegal, message
+from planner.choose.pareto import pareto as pareto_of
 from planner.choose.search import search
 from planner.choose.setting import Setting, setting
+from planner.choose.space import space
+from planner.cost_table import CostTable
 from planner.errors import BatchError, DoesNotFit, InputError
 from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
-from planner.plan import Infeasible, Plan
+from planner.plan import Infeasible, ParetoPoint, Plan
 from planner.read.agree import agree
 from planner.read.read_ds_config import read_ds_config
 from planner.read.saved_graph import read_graph
 
 Model = ModelGraph | ModelSource | str
 Hardware = HardwareProfile | str | Path
+
+_TRACING = Lock()
+"""One trace at a time: it sets torch's defaults and hushes warnings, which threads share, and puts them back."""
 
 
 def plan(model: Model, hardware: Hardware, job: Job) -> Plan:
@@ -43,11 +50,34 @@ def plan(model: Model, hardware: Hardware, job: Job) -> Plan:
         InputError: The job cannot be, on this machine: a batch that does not divide, an unknown name.
         TraceError: The model cannot be built or traced.
     """
-    profile = _profile(hardware)
-    answer = search(setting(_graph(model, profile, job), profile, job))
-    if isinstance(answer, Infeasible):
-        raise DoesNotFit(message(answer), answer)
-    return answer
+    asked = _asked(model, hardware, job)
+    return _fitting(asked, space(asked))
+
+
+def pareto(model: Model, hardware: Hardware, job: Job) -> tuple[ParetoPoint, ...]:
+    """Returns what each amount of memory buys: the points that none dominates in step time and memory per rank.
+
+    They are of the whole search space, the fastest first, whatever the job's memory budget: the first whose peak is
+    within a budget is what `plan` chooses for it.
+
+    Args:
+        model: As for `plan`.
+        hardware: As for `plan`.
+        job: As for `plan`; without `solve_time_limit_s`, since a front is exact.
+
+    Raises:
+        InputError: As for `plan`, or the solver's seconds are limited.
+        TraceError: As for `plan`.
+    """
+    asked = _asked(model, hardware, job)
+    return pareto_of(asked, space(asked))
+
+
+def plan_and_pareto(model: Model, hardware: Hardware, job: Job) -> tuple[Plan, tuple[ParetoPoint, ...]]:
+    """Returns what `plan` and `pareto` do, from one trace and one cost table; raises what they do."""
+    asked = _asked(model, hardware, job)
+    table = space(asked)
+    return _fitting(asked, table), pareto_of(asked, table)
 
 
 def estimate(
@@ -106,7 +136,19 @@ def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]
     graph = _graph(model, profile, job)
     # All questions are checked before the first is answered.
     questions = [_question(graph, size, job) for size in sizes]
-    return [asked if isinstance(asked, Infeasible) else search(asked) for asked in questions]
+    return [asked if isinstance(asked, Infeasible) else search(asked, space(asked)) for asked in questions]
+
+
+def _asked(model: Model, hardware: Hardware, job: Job) -> Setting:
+    profile = _profile(hardware)
+    return setting(_graph(model, profile, job), profile, job)
+
+
+def _fitting(asked: Setting, table: CostTable) -> Plan:
+    answer = search(asked, table)
+    if isinstance(answer, Infeasible):
+        raise DoesNotFit(message(answer), answer)
+    return answer
 
 
 def _profile(hardware: Hardware) -> HardwareProfile:
@@ -145,4 +187,5 @@ def _graph(model: Model, profile: HardwareProfile, job: Job) -> ModelGraph:
     from planner.trace import trace
 
     source = model if isinstance(model, ModelSource) else read_source(model, ())
-    return trace(source, precision=job.precision, device=profile.device.kind, sequence_length=job.sequence_length)
+    with _TRACING:
+        return trace(source, precision=job.precision, device=profile.device.kind, sequence_length=job.sequence_length)

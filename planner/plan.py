@@ -136,7 +136,7 @@ class SolverReport(_Frozen):
     """How the choice was proved. Status OPTIMAL: nothing in the space is faster under the cost model."""
 
     status: Literal["OPTIMAL", "FEASIBLE", "FIXED"]
-    """FIXED: the strategy was given, as in `estimate`."""
+    """FEASIBLE: the best found within a limit of seconds or work. FIXED: the strategy was given, as in `estimate`."""
     objective_s: float
     bound_s: float
     gap: float
@@ -172,6 +172,23 @@ class Plan(_Frozen):
     alternatives: tuple[Alternative, ...]
     ds_config: dict[str, Any]
     warnings: tuple[str, ...] = ()
+
+
+class ParetoPoint(_Frozen):
+    """A choice that no other one beats in step time without more memory, nor in memory without more time."""
+
+    strategies: tuple[PlannedStrategy, ...]
+    micro_batch_size: int
+    step_s: float
+    peak_bytes: int
+    """On the fullest rank; it may be beyond the job's budget."""
+    name: str
+
+
+class PlanWithPareto(Plan):
+    """What `plan --pareto --json` prints: a plan, and what more or less memory would have made of it."""
+
+    pareto: tuple[ParetoPoint, ...]
 
 
 class Infeasible(_Frozen):

@@ -42,11 +42,13 @@ from typing import Literal
 
 from ortools.sat.python import cp_model
 
-from planner.cost_table import Cost, CostTable, Option, Recomputed
+from planner.cost_table import Amount, Cost, CostTable, Option, Recomputed
+from planner.errors import UnsolvedError
 
-Objective = Literal["time", "memory", "order"]
-FASTEST: tuple[Objective, ...] = ("time", "memory", "order")
-SMALLEST: tuple[Objective, ...] = ("memory", "time", "order")
+Objective = Amount | Literal["order"]
+Objectives = tuple[Amount, *tuple[Objective, ...]]
+FASTEST: Objectives = ("time", "memory", "order")
+SMALLEST: Objectives = ("memory", "time", "order")
 MAX_DETERMINISTIC_TIME = 60.0
 """CP-SAT's own measure of work, about seconds; unlike the clock, it stops every run at the same point."""
 
@@ -58,7 +60,7 @@ class Solution:
     option: Option
     recomputed: Recomputed
     status: Literal["OPTIMAL", "FEASIBLE"]
-    """OPTIMAL: every objective was proved; FEASIBLE: the work limit came first."""
+    """OPTIMAL: every objective was proved; FEASIBLE: a limit of work or seconds came first."""
     objective: int
     """The first objective's value: ns for time, bytes for memory."""
     bound: int
@@ -73,7 +75,10 @@ class Solution:
 
 
 def solve(
-    table: CostTable, objectives: tuple[Objective, ...] = FASTEST, budget_bytes: int | None = None
+    table: CostTable,
+    objectives: Objectives = FASTEST,
+    budget_bytes: int | None = None,
+    time_limit_s: float | None = None,
 ) -> Solution | None:
     """Returns the table's best choice within the budget, or None when no choice fits.
 
@@ -81,39 +86,64 @@ def solve(
         table: The options with their costs.
         objectives: What to minimise, the most important first.
         budget_bytes: Bytes of device memory; the table's own budget when None.
+        time_limit_s: Seconds for all objectives together, by the clock. None: only the limit of work, which stops at
+            the same choice in every run.
 
     Raises:
-        RuntimeError: The work limit came before any choice that fits was found.
+        UnsolvedError: The limit came before any choice that fits was found.
     """
     started_s = time.perf_counter()
-    model = _Model(table, table.budget_bytes if budget_bytes is None else budget_bytes)
+    budget_bytes = table.budget_bytes if budget_bytes is None else budget_bytes
+    model = _Model(table, budget_bytes)
+    solver = _solver()
+    found: tuple[Option, Recomputed] | None = None
+    bounds, statuses = [], []
+    for objective in objectives:
+        expression = model.objective(objective)
+        model.cp.minimize(expression)
+        if time_limit_s is not None:
+            solver.parameters.max_time_in_seconds = max(0.0, started_s + time_limit_s - time.perf_counter())
+        statuses.append(solver.solve(model.cp))
+        if statuses[-1] == cp_model.INFEASIBLE:
+            return None
+        if statuses[-1] not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            break
+        found = model.choice(solver)
+        bounds.append(round(solver.best_objective_bound))
+        model.hold(expression, solver)
+    if statuses[0] != cp_model.OPTIMAL:
+        known = [choice for choice in (found, table.corner(objectives[0], budget_bytes)) if choice is not None]
+        found = min(known, key=lambda choice: choice[0].amount(objectives[0], choice[1]), default=None)
+        bounds[:1] = [max([*bounds[:1], min(option.least(objectives[0]) for option in table.options)])]
+    if found is None:
+        raise UnsolvedError(_unsolved(table.num_strategies, time_limit_s))
+    option, recomputed = found
+    return Solution(
+        option=option,
+        recomputed=recomputed,
+        status="OPTIMAL" if all(status == cp_model.OPTIMAL for status in statuses) else "FEASIBLE",
+        objective=option.amount(objectives[0], recomputed),
+        bound=bounds[0],
+        num_strategies=table.num_strategies,
+        wall_s=time.perf_counter() - started_s,
+    )
+
+
+def _solver() -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.cp_model_presolve = False
     solver.parameters.max_deterministic_time = MAX_DETERMINISTIC_TIME
-    statuses, bounds = [], []
-    for objective in objectives:
-        expression = model.objective(objective)
-        model.cp.minimize(expression)
-        status = solver.solve(model.cp)
-        if status == cp_model.INFEASIBLE:
-            return None
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            raise RuntimeError(f"CP-SAT ended with {solver.status_name(status)} on {table.num_strategies} strategies")
-        statuses.append(status)
-        bounds.append(round(solver.best_objective_bound))
-        model.hold(expression, solver)
-    option, recomputed = model.choice(solver)
-    objective_value = option.step_ns(recomputed) if objectives[0] == "time" else option.peak_bytes(recomputed)
-    return Solution(
-        option=option,
-        recomputed=recomputed,
-        status="OPTIMAL" if all(status == cp_model.OPTIMAL for status in statuses) else "FEASIBLE",
-        objective=objective_value,
-        bound=bounds[0],
-        num_strategies=table.num_strategies,
-        wall_s=time.perf_counter() - started_s,
+    return solver
+
+
+def _unsolved(num_strategies: int, time_limit_s: float | None) -> str:
+    limit = f"the limit of work of {MAX_DETERMINISTIC_TIME:g}" if time_limit_s is None else f"{time_limit_s:g} s"
+    more = "leave --solve-time-limit out, or give more seconds; or " if time_limit_s is not None else ""
+    return (
+        f"none of {num_strategies:,} combinations was found to fit within {limit}, and whether one does is "
+        f"not known; {more}choose from fewer, by --micro-batch-size or --recompute"
     )
 
 

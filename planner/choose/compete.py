@@ -28,8 +28,7 @@ def best(table: CostTable) -> Solution:
 
 def smallest(table: CostTable) -> Solution:
     """Returns the choice that needs the least memory, whatever the budget."""
-    enough_bytes = max(cost.greatest for option in table.options for cost in option.memory_bytes)
-    solution = solve(table, SMALLEST, enough_bytes)
+    solution = solve(table, SMALLEST, table.enough_bytes)
     if solution is None:
         raise AssertionError("every choice fits in the greatest memory of all")
     return solution

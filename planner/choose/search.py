@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 
 from costmodels.deepspeed.engine import DEEPSPEED
-from costmodels.degrees import strategies
 from costmodels.engine import Engine
 from costmodels.fsdp import FSDP
-from costmodels.strategy import Strategy
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
@@ -16,26 +14,27 @@ from planner.choose.compete import best, candidate, smallest, table_of
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.setting import Setting
+from planner.choose.space import space
 from planner.choose.systems import System, name_of, systems
 from planner.cost_table import CostTable
-from planner.errors import InputError
 from planner.plan import Infeasible, Plan, SolverReport
 from planner.solve import Solution, solve
 
 ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 
 
-def search(asked: Setting) -> Plan | Infeasible:
+def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     """Returns the fastest plan that fits, or why nothing does.
 
+    Args:
+        asked: Model, machine and job.
+        table: The costs of the search space.
+
     Raises:
-        InputError: The asked engine is not there yet, or it can run nothing of the space.
+        UnsolvedError: The solver's limit came before any choice that fits was found.
     """
     started_s = time.perf_counter()
-    if asked.job.engine == "fsdp":
-        raise InputError("the fsdp engine cannot run plans yet: use --engine deepspeed, or estimate --engine fsdp")
-    table = table_of(asked, DEEPSPEED, _space(asked))
-    solution = solve(table)
+    solution = solve(table, time_limit_s=asked.job.solve_time_limit_s)
     if solution is None:
         return infeasible(asked, _smallest)
     known = _systems(asked)
@@ -49,21 +48,6 @@ def search(asked: Setting) -> Plan | Infeasible:
         alternatives(asked.workload, chosen, others),
         ds_config(asked.workload, chosen.assignment, chosen.shape),
     )
-
-
-def _space(asked: Setting) -> tuple[Strategy, ...]:
-    """Returns every strategy that DeepSpeed has on this machine.
-
-    Raises:
-        InputError: It has none, for a reason that is the same for all, such as a model with nothing to train.
-    """
-    num_classes = asked.workload.num_classes
-    every = strategies(asked.machine.level_sizes)
-    refusals = [DEEPSPEED.refusal(asked.workload, (each,) * num_classes, asked.shapes[0]) for each in every]
-    space = tuple(each for each, refusal in zip(every, refusals, strict=True) if refusal is None)
-    if not space:
-        raise InputError(f"DeepSpeed cannot train this: {refusals[0]}")
-    return space
 
 
 def _systems(asked: Setting) -> tuple[System, ...]:
@@ -82,7 +66,7 @@ def _compete(asked: Setting, system: System, table: CostTable) -> Candidate:
 def _smallest(asked: Setting) -> Candidate:
     """Returns the strategy that needs the least memory: what is nearest to fitting."""
     at_least = at_smallest_batch(asked)
-    table = table_of(at_least, DEEPSPEED, _space(at_least))
+    table = space(at_least)
     solution = smallest(table)
     return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked)), table, solution)
 

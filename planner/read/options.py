@@ -85,6 +85,9 @@ Out = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace what is at --out.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every alternative, and the traffic.")]
+Pareto = Annotated[
+    bool, typer.Option("--pareto", help="Show too what more or less memory would make of the step time.")
+]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What `plan --out DIR` or `estimate --out DIR` wrote.")]
 TIME_LIMIT_S = 120.0
 """Seconds that a trace may take."""

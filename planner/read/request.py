@@ -91,6 +91,15 @@ class Request:
             rich_help_panel=_CHOICE,
         ),
     ] = None
+    solve_time_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="S",
+            help="Seconds for the solver, then the best found with its gap; default: until it is proved.",
+            rich_help_panel=_CHOICE,
+        ),
+    ] = None
 
     def job(self, precision: Precision, sequence_length: int | None) -> Job:
         """Returns the job, given what the traced model says of precision and sequence length."""
@@ -105,6 +114,7 @@ class Request:
             offload=self.offload,
             allow_lossy=self.allow_lossy,
             memory_budget_bytes=self.memory_budget,
+            solve_time_limit_s=self.solve_time_limit,
         )
 
 

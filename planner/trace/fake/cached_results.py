@@ -21,7 +21,9 @@ _known: list[Any] = []
 
 def find_caches() -> None:
     """Looks through all objects for caches, which takes a while: to be called when code may have been loaded."""
-    _known[:] = [found for found in gc.get_objects() if type(found) is _Cache]
+    # Every instance refers to its type. `gc.get_objects` would hold the tuples that other threads build just now, too,
+    # and their `tuple(generator)` would then fail with a SystemError (bugs.python.org, issue 15108).
+    _known[:] = [found for found in gc.get_referrers(_Cache) if type(found) is _Cache]
 
 
 def forget_cached_tensors() -> None:
