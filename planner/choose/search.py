@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from costmodels.deepspeed.engine import DEEPSPEED
 from costmodels.engine import Engine
@@ -38,6 +39,8 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     if solution is None:
         return infeasible(asked, _smallest)
     known = _systems(asked)
+    if solution.status == "FEASIBLE":
+        solution = _no_slower_than(known, table, solution)
     strategy = solution.option.strategy
     chosen = candidate(asked, DEEPSPEED, name_of(strategy, known), table, solution)
     others = tuple(_compete(asked, system, table) for system in known if system.strategy != strategy)
@@ -57,10 +60,21 @@ def _systems(asked: Setting) -> tuple[System, ...]:
 def _compete(asked: Setting, system: System, table: CostTable) -> Candidate:
     """Returns a published system at its best micro-batch and recomputation."""
     engine = ENGINES[system.engine]
-    rows = table.where(lambda option: option.strategy == system.strategy)
+    rows = _of(system, table)
     if system.engine != table.engine:
         rows = table_of(asked, engine, (system.strategy,))
     return candidate(asked, engine, system.name, rows, best(rows))
+
+
+def _of(system: System, table: CostTable) -> CostTable:
+    return table.where(lambda option: option.strategy == system.strategy)
+
+
+def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution) -> Solution:
+    """Returns what was found, or a published system that fits and is faster: without a proof there may be one."""
+    rivals = [solve(_of(system, table)) for system in known if system.engine == table.engine]
+    best = min((found, *(rival for rival in rivals if rival is not None)), key=lambda each: each.objective)
+    return replace(found, option=best.option, recomputed=best.recomputed, objective=best.objective)
 
 
 def _smallest(asked: Setting) -> Candidate:

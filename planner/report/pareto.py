@@ -82,4 +82,4 @@ def _plot(plan: Plan, points: Sequence[ParetoPoint], marks: Sequence[str]) -> Re
 
 def _legend(marks: Sequence[str]) -> str:
     meanings = [f"{mark} {meaning}" for mark, meaning in _MEANING.items() if mark in marks]
-    return "   ".join([*meanings, ": the budget"]) + "   (both axes logarithmic)"
+    return "   ".join([*meanings, ": the budget"]) + "   (log axes)"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from transformer_graph import SMALL, transformer_graph
 
+import cli
 from costmodels.strategy import StepShape, Strategy
 from hw_profiles.load import load
 from planner import Job, plan
@@ -116,7 +119,10 @@ def test_enough_seconds_give_the_plan_that_no_limit_gives() -> None:
 
 def test_too_few_seconds_for_a_proof_give_a_plan_that_says_so() -> None:
     free = plan(GRAPH, MACHINE, JOB)
-    hasty = plan(GRAPH, MACHINE, JOB.model_copy(update={"solve_time_limit_s": 1e-9})).solver
+    answer = plan(GRAPH, MACHINE, JOB.model_copy(update={"solve_time_limit_s": 1e-9}))
+    hasty, memory = answer.solver, answer.predicted.memory
+    fitting = [o for o in answer.alternatives if o.engine == "deepspeed" and o.peak_bytes <= memory.budget_bytes]
+    assert all(other.step_s >= answer.predicted.step_s for other in fitting)
     assert hasty.status == "FEASIBLE"
     assert hasty.bound_s <= free.solver.objective_s <= hasty.objective_s
     assert hasty.gap == pytest.approx((hasty.objective_s - hasty.bound_s) / hasty.objective_s)
@@ -126,3 +132,20 @@ def test_too_few_seconds_for_a_proof_give_a_plan_that_says_so() -> None:
 def test_seconds_that_are_no_limit_are_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="solve_time_limit_s"):
         Job(global_batch_size=64, solve_time_limit_s=seconds)
+
+
+def test_the_command_takes_seconds_and_says_what_a_faster_plan_could_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = tmp_path / "graph.json"
+    graph.write_text(GRAPH.model_dump_json())
+    command = ["plan", str(graph), "--hardware", "dgx-a100-80gb", "--nodes", "1", "--global-batch-size", "64"]
+    assert cli.answer([*command, "--solve-time-limit", "0.001", "--json"]) == 0
+    solver = json.loads(capsys.readouterr().out)["solver"]
+    assert solver["status"] == "FEASIBLE"
+    assert solver["objective_s"] >= solver["bound_s"] > 0
+    assert cli.answer([*command, "--solve-time-limit", "0.001"]) == 0
+    assert "a faster one could save at most" in " ".join(capsys.readouterr().out.split())
+    assert cli.answer([*command, "--solve-time-limit", "0"]) == 2
+    assert cli.answer([*command, "--solve-time-limit", "5", "--pareto"]) == 2
+    assert "give either --pareto or --solve-time-limit" in " ".join(capsys.readouterr().err.split())

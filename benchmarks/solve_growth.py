@@ -1,0 +1,191 @@
+"""Measures how the choice grows: seconds and memory against the number of ranks and of layers.
+
+    .venv/bin/python benchmarks/solve_growth.py --out docs/solve_growth.md [--plot docs/solve_growth.png]
+
+The model has the shape of Llama-3.1-405B with fewer or all of its 126 layers, traced here from its config. Each row is
+a process of its own that reads the saved trace, fills the cost table, chooses, and finds the whole Pareto front; its
+memory is the most that this process held. The plot needs matplotlib, which this project does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+RANKS = (8, 64, 512, 2048, 8192, 16384)
+LAYERS = (8, 32, 64, 126)
+SAMPLES_PER_RANK, SEQUENCE_LENGTH, HARDWARE, RANKS_PER_NODE = 16, 8192, "dgx-h100", 8
+LLAMA_405B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 16384,
+    "intermediate_size": 53248,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+"""Source: huggingface.co/meta-llama/Llama-3.1-405B, config.json."""
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measures all rows, or the one that is asked for by another process of this command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="the page to write; default: standard output")
+    parser.add_argument("--plot", type=Path, help="a PNG, where matplotlib is there")
+    parser.add_argument("--row", nargs=2, metavar=("GRAPH", "RANKS"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.row:
+        print(json.dumps(measured(Path(asked.row[0]), int(asked.row[1]))))
+        return
+    if asked.plot and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib, which is not installed here; leave it out for the table alone")
+    rows = all_rows()
+    if asked.out:
+        asked.out.write_text(page(rows), encoding="utf-8")
+    else:
+        print(page(rows))
+    if asked.plot:
+        plot(rows, asked.plot)
+
+
+def all_rows() -> list[Row]:
+    """Returns a row for each number of layers and of ranks, each measured in a process of its own."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for num_layers in LAYERS:
+            graph = Path(folder) / f"{num_layers}.json"
+            traced_s = trace(num_layers, graph)
+            for num_ranks in RANKS:
+                command = [sys.executable, __file__, "--row", str(graph), str(num_ranks)]
+                ended = subprocess.run(command, capture_output=True, text=True, check=True)
+                rows.append({"layers": num_layers, "ranks": num_ranks, "trace_s": traced_s, **json.loads(ended.stdout)})
+                print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def trace(num_layers: int, out: Path) -> float:
+    """Saves the trace of the shape with so many layers; returns the seconds of the command."""
+    config = out.with_suffix("") / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({**LLAMA_405B, "num_hidden_layers": num_layers}))
+    started_s = time.perf_counter()
+    length = ["--sequence-length", str(SEQUENCE_LENGTH)]
+    command = [str(Path(sys.executable).with_name("shardplan")), "trace", str(config), *length, "--out", str(out)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - started_s
+
+
+def measured(graph: Path, num_ranks: int) -> Row:
+    """Returns the seconds of each stage in this process, the sizes of what it found, and the most memory it held."""
+    from hw_profiles.load import load
+    from planner.choose.front import front
+    from planner.choose.setting import setting
+    from planner.choose.space import space
+    from planner.job import Job
+    from planner.read.saved_graph import read_graph
+    from planner.solve import solve
+
+    model = read_graph(str(graph))
+    assert model is not None
+    job = Job(global_batch_size=SAMPLES_PER_RANK * num_ranks, sequence_length=SEQUENCE_LENGTH)
+    asked = setting(model, load(HARDWARE, num_ranks // RANKS_PER_NODE), job)
+    clock = [time.perf_counter()]
+    table = space(asked)
+    clock.append(time.perf_counter())
+    solution = solve(table)
+    clock.append(time.perf_counter())
+    points = front(table)
+    clock.append(time.perf_counter())
+    table_s, solve_s, front_s = (after - before for before, after in pairwise(clock))
+    return {
+        "combinations": table.num_strategies,
+        "table_s": table_s,
+        "solve_s": solve_s,
+        "status": "nothing fits" if solution is None else solution.status.lower(),
+        "points": len(points),
+        "front_s": front_s,
+        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def page(rows: list[Row]) -> str:
+    """Returns the page in Markdown."""
+    lines = [
+        "# How the choice grows",
+        "",
+        f"A model of the shape of Llama-3.1-405B ({SEQUENCE_LENGTH:,} tokens, {SAMPLES_PER_RANK} samples per rank and "
+        f"step) on `{HARDWARE}`, with fewer or",
+        "all of its 126 layers. Written by `.venv/bin/python benchmarks/solve_growth.py --out docs/solve_growth.md`.",
+        "",
+        "- *combinations*: strategies × micro-batches × recomputation, all of them in the cost table.",
+        "- *table*: seconds to fill it; *choice*: to choose from it with proof; *front*: to find all *points* of the",
+        "  Pareto front of step time against memory.",
+        "- *memory*: the most that the process held, Python and its libraries included. The trace is read from a file;",
+        f"  `shardplan trace` took {_from_to(row['trace_s'] for row in rows)} s for it, start of torch included.",
+        "",
+        "| layers | ranks | combinations | table, s | choice, s | | points | front, s | memory, MiB |",
+        "|---:|---:|---:|---:|---:|---|---:|---:|---:|",
+    ]
+    lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    cores = len(os.sched_getaffinity(0))
+    lines += [
+        "",
+        f"Python {platform.python_version()}, {cores} cores, one thread each; one run, and others may run too.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row["layers"]),
+        f"{row['ranks']:,}",
+        f"{row['combinations']:,}",
+        f"{row['table_s']:.2f}",
+        f"{row['solve_s']:.2f}",
+        row["status"],
+        str(row["points"]),
+        f"{row['front_s']:.2f}",
+        f"{row['memory_bytes'] / 2**20:,.0f}",
+    )
+
+
+def _from_to(seconds: Iterable[float]) -> str:
+    known = list(seconds)
+    return f"{min(known):.0f} to {max(known):.0f}"
+
+
+def plot(rows: list[Row], out: Path) -> None:
+    """Draws the seconds of table and choice against ranks, a line for each number of layers."""
+    import matplotlib.pyplot as plt  # type: ignore[import-not-found, unused-ignore]
+
+    figure, axes = plt.subplots()
+    for num_layers in LAYERS:
+        own = [row for row in rows if row["layers"] == num_layers]
+        seconds = [row["table_s"] + row["solve_s"] for row in own]
+        axes.loglog([row["ranks"] for row in own], seconds, marker="o", label=f"{num_layers} layers")
+    axes.set(xlabel="ranks", ylabel="seconds of table and choice")
+    axes.legend()
+    figure.savefig(out, dpi=150)
+
+
+if __name__ == "__main__":
+    main()
