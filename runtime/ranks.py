@@ -32,13 +32,13 @@ class Ranks:
         return self.rank == 0
 
 
-def join(device_kind: Literal["cuda", "cpu"], world_size: int, ranks_per_node: int) -> Ranks:
+def join(device_kind: Literal["cuda", "cpu"], world_size: int, ranks_per_node: int | None) -> Ranks:
     """Joins the process group and returns this process's place in it.
 
     Args:
         device_kind: `cuda` (NCCL) or `cpu` (gloo). On `cpu` nodes are logical, so that all ranks may share a machine.
         world_size: Ranks that the plan is for.
-        ranks_per_node: Ranks per node that the plan is for.
+        ranks_per_node: Ranks that the plan needs on each node; None: any, and nodes may differ.
 
     Raises:
         LaunchError: No launcher's environment, other numbers of ranks than the plan's, or too few devices.
@@ -102,14 +102,14 @@ def _first_host(nodes: str) -> str:
 
 
 def _check_numbers(
-    launched: int, launched_per_node: int, planned: int, planned_per_node: int, device_kind: Literal["cuda", "cpu"]
+    launched: int, launched_per_node: int, planned: int, per_node: int | None, device_kind: Literal["cuda", "cpu"]
 ) -> None:
     if launched != planned:
         raise LaunchError(f"this plan is for {planned} ranks, but {launched} were launched; plan again for {launched}")
-    if device_kind == "cuda" and launched_per_node != planned_per_node:
+    if device_kind == "cuda" and per_node not in (None, launched_per_node):
         raise LaunchError(
-            f"this plan is for {planned_per_node} ranks per node, but {launched_per_node} were launched here; "
-            f"launch {planned_per_node} on each node, or plan again with --ranks-per-node {launched_per_node}"
+            f"this plan is for {per_node} ranks per node, but {launched_per_node} were launched here; "
+            f"launch {per_node} on each node, or plan again with --ranks-per-node {launched_per_node}"
         )
 
 

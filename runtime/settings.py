@@ -56,6 +56,12 @@ class Settings:
         """Whether DeepSpeed shards the parameters (stage 3)."""
         return int(self.ds_config.get("zero_optimization", {}).get("stage", 0)) == 3
 
+    @property
+    def needed_ranks_per_node(self) -> int | None:
+        """Ranks that every node has to have, where groups smaller than the world end at nodes (hpZ); else None."""
+        is_within = int(self.ds_config.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)) > 1
+        return self.ranks_per_node if is_within else None
+
 
 def parse_options(arguments: Sequence[str] | None) -> Options:
     """Returns the options of the command line; ends the process with 2 where they are wrong."""

@@ -31,6 +31,7 @@ from planner.errors import InputError
 from planner.model_graph import ModelGraph
 from planner.run.hostfile import Host, read_hostfile
 from planner.run.run import run
+from runtime.settings import read_settings
 
 HOSTS = "node1 slots=4\nnode2 slots=1\n"
 
@@ -78,6 +79,18 @@ def test_groups_within_nodes_need_as_many_ranks_on_each_host(hostfile: Path, tmp
     emit(answer, tmp_path / "plan")
     with pytest.raises(InputError, match="unequal slots: node1 has 4, node2 has 1"):
         run(tmp_path / "plan", hostfile=hostfile)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "secondary_degree", "needed"), [((1, 4, 4), 1, None), ((4, 4, 4), 4, None), ((4, 4, 4), 2, 2)]
+)
+def test_a_launched_rank_asks_for_equal_nodes_where_groups_end_at_them(
+    degrees: tuple[int, int, int], secondary_degree: int, needed: int | None, tmp_path: Path
+) -> None:
+    job = Job(global_batch_size=4)
+    answer = estimate(graph_of("BERT-large"), load("p4d-a100-40gb", 2, 2), job, degrees, secondary_degree)
+    emit(answer, tmp_path / "plan")
+    assert read_settings(tmp_path / "plan", None).needed_ranks_per_node == needed
 
 
 @pytest.mark.parametrize("ranks", [5, 6])
