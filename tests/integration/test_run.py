@@ -182,7 +182,7 @@ def test_an_incomplete_folder_is_refused(tmp_path, name):
 def test_hostfiles_that_do_not_fit_are_refused_before_launch(tmp_path):
     folder = emitted(tmp_path / "plan", (1, 1, 1))
     hostfile = tmp_path / "hostfile"
-    for text, complaint in (("localhost slots=3", "3 slots .1 x 3., but the plan is for 2"), ("a:1\nb:1", "logical")):
+    for text, complaint in (("localhost slots=3", "3 slots on 1 host, but the plan is for 2"), ("a:1\nb:1", "logical")):
         hostfile.write_text(text)
         with pytest.raises(InputError, match=complaint):
             run(folder, hostfile=hostfile)
