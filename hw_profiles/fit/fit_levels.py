@@ -25,7 +25,7 @@ _HIDDEN = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 """What is tried for the part of start-ups that hides behind transfers; one for all operations."""
 _HOLD = 0.02
 """How hard what no point tells is held to where it began, in units of a point's error."""
-_ALIKE = 1.0
+_ALIKE = 0.5
 """How hard the levels' start-ups are held to move together: few points tell them apart, and noise should not."""
 
 
