@@ -95,7 +95,7 @@ def trace(num_layers: int, out: Path) -> float:
 
 
 def measured(graph: Path, num_ranks: int) -> Row:
-    """Returns the seconds of each stage in this process, the sizes of what it found, and the most memory it held."""
+    """Returns the processor's seconds for each stage, the sizes of what it found, and the most memory it held."""
     from hw_profiles.load import load
     from planner.choose.front import front
     from planner.choose.setting import setting
@@ -108,13 +108,13 @@ def measured(graph: Path, num_ranks: int) -> Row:
     assert model is not None
     job = Job(global_batch_size=SAMPLES_PER_RANK * num_ranks, sequence_length=SEQUENCE_LENGTH)
     asked = setting(model, load(HARDWARE, num_ranks // RANKS_PER_NODE), job)
-    clock = [time.perf_counter()]
+    clock = [time.process_time()]
     table = space(asked)
-    clock.append(time.perf_counter())
+    clock.append(time.process_time())
     solution = solve(table)
-    clock.append(time.perf_counter())
+    clock.append(time.process_time())
     points = front(table)
-    clock.append(time.perf_counter())
+    clock.append(time.process_time())
     table_s, solve_s, front_s = (after - before for before, after in pairwise(clock))
     return {
         "combinations": table.num_strategies,
@@ -137,8 +137,8 @@ def page(rows: list[Row]) -> str:
         "all of its 126 layers. Written by `.venv/bin/python benchmarks/solve_growth.py --out docs/solve_growth.md`.",
         "",
         "- *combinations*: strategies × micro-batches × recomputation, all of them in the cost table.",
-        "- *table*: seconds to fill it; *choice*: to choose from it with proof; *front*: to find all *points* of the",
-        "  Pareto front of step time against memory.",
+        "- *table*: processor seconds to fill it; *choice*: to choose from it with proof; *front*: to find all",
+        "  *points* of the Pareto front of step time against memory.",
         "- *memory*: the most that the process held, Python and its libraries included. The trace is read from a file;",
         f"  `shardplan trace` took {_from_to(row['trace_s'] for row in rows)} s for it, start of torch included.",
         "",
@@ -149,7 +149,7 @@ def page(rows: list[Row]) -> str:
     cores = len(os.sched_getaffinity(0))
     lines += [
         "",
-        f"Python {platform.python_version()}, {cores} cores, one thread each; one run, and others may run too.",
+        f"Python {platform.python_version()}, {cores} cores, one thread each, on a machine that others used too.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -160,7 +160,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row['ranks']:,}",
         f"{row['combinations']:,}",
         f"{row['table_s']:.2f}",
-        f"{row['solve_s']:.2f}",
+        f"{row['solve_s']:.3f}",
         row["status"],
         str(row["points"]),
         f"{row['front_s']:.2f}",
