@@ -173,7 +173,7 @@ def page(found: Sequence[Kept], command: str) -> str:
         "",
         f"Written by `{command}`; measured on {days}, on {os.cpu_count()} cores of {platform.machine()}. Nodes are",
         "network namespaces with 2 ranks each; all ranks, gloo and the shaped links share these cores. The profile was",
-        "measured by `shardplan profile` under torchrun, the rest afterwards on the same cluster. Errors are",
+        "measured by `shardplan profile` under torchrun, the rest in launches of its own. Errors are",
         "|predicted / measured - 1| over the sizes " + ", ".join(f"{size >> 10} KiB" for size in SIZES_BYTES) + ";",
         "again: |measured once more / measured first - 1|, which no prediction can be expected to beat.",
         "",
