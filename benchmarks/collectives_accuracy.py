@@ -1,8 +1,10 @@
 """How well a measured profile tells the time of collectives that it has not measured, on an emulated cluster.
 
-Needs root, `ip` and `tc`, and a machine with nothing else to do; 2 x 2 takes about 5 minutes, 4 x 2 about 15:
+Needs root, `ip` and `tc`, and a machine with nothing else to do; 2 x 2 takes 11 minutes, 4 x 2 takes 24:
 
-    .venv/bin/python benchmarks/collectives_accuracy.py --nodes 2 4 --out docs/collectives_accuracy.md
+    .venv/bin/python benchmarks/collectives_accuracy.py --keep build/collectives --out docs/collectives_accuracy.md
+
+`--again build/collectives` in place of `--keep` compares anew what was kept, after the model has changed.
 
 Nodes are network namespaces with links of two speeds. `shardplan profile` measures them under torchrun; then, on the
 same cluster, collectives are timed afresh at sizes that the profile has no point of. Predicted against measured:
