@@ -104,10 +104,11 @@ def _likened_time(
 class _Held:
     """A measured curve by regime: modelled transfer over modelled start-ups."""
 
-    regimes: tuple[float, ...]
+    log_regimes: tuple[float, ...]
+    log_errors: tuple[float, ...]
+    """Of measured over modelled seconds."""
     seconds: tuple[float, ...]
     """Measured; none above a later one."""
-    modelled_s: tuple[float, ...]
     startups_s: float
 
 
@@ -126,19 +127,18 @@ def _by_regime(curve: NetworkCurve, network: Network, algorithm: Algorithm) -> _
     if startups_s == 0:
         return None
     return _Held(
-        tuple(time.transfer_s / startups_s for time, _ in times),
+        tuple(math.log(time.transfer_s / startups_s) for time, _ in times),
+        tuple(math.log(seconds / time.seconds) for time, seconds in times),
         tuple(seconds for _, seconds in times),
-        tuple(time.seconds for time, _ in times),
         startups_s,
     )
 
 
 def _held_to(held: _Held, modelled: ModelledTime) -> float:
     """Returns `modelled` with the error that the model has in its regime of the measured curve."""
-    regime = modelled.transfer_s / modelled.startups_s
-    errors = [math.log(own / model) for own, model in zip(held.seconds, held.modelled_s, strict=True)]
-    error = float(np.interp(math.log(regime), [math.log(each) for each in held.regimes], errors))
-    below = bisect_right(held.regimes, regime)
+    log_regime = math.log(modelled.transfer_s / modelled.startups_s)
+    error = float(np.interp(log_regime, held.log_regimes, held.log_errors))
+    below = bisect_right(held.log_regimes, log_regime)
     # Between two points the model may rise later than its error falls: more bytes are never faster.
     least_s = held.seconds[below - 1] * modelled.startups_s / held.startups_s if below else 0.0
     return max(modelled.seconds * math.exp(error), least_s)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 Cause = Literal["forward", "backward", "boundary", "update", "control"]
 
 

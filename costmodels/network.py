@@ -9,6 +9,7 @@ from costmodels.algorithms import Algorithm
 from costmodels.engine import Operation
 
 Provenance = Literal["measured", "interpolated", "modelled"]
+FROM_LEAST_CERTAIN: tuple[Provenance, ...] = ("modelled", "interpolated", "measured")
 
 
 @dataclass(frozen=True, slots=True)

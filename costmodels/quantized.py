@@ -19,7 +19,7 @@ from sympy import Integer, Symbol
 from costmodels.collectives import collective_time
 from costmodels.engine import Operation
 from costmodels.lower import Formula
-from costmodels.network import CollectiveTime, DeviceSpeed, Network, Provenance
+from costmodels.network import FROM_LEAST_CERTAIN, CollectiveTime, DeviceSpeed, Network
 
 ELEMENTS, BLOCKS, BITS = (Symbol(name, integer=True, positive=True) for name in ("x", "b", "w"))  # type: ignore[no-untyped-call]
 """x: elements of the message. b: blocks with a scale of their own. w: bits of a quantized element."""
@@ -31,7 +31,6 @@ Source: DeepSpeed 0.19.8 csrc/quantization/pt_binding.cpp, quantize_kernel: para
 _TARGET_BLOCK, _MOST_BLOCK = 8000, 16000
 """Source: DeepSpeed 0.19.8 CUDAQuantizer.target_group_size, and its hard limit."""
 _UNQUANTIZED_BYTES = 2
-_CERTAINTY: tuple[Provenance, ...] = ("modelled", "interpolated", "measured")
 
 QUANTIZED_BYTES = Formula(
     name="bytes of a quantized message",
@@ -116,12 +115,12 @@ def quantized_time(messages: Sequence[QuantizedMessage], network: Network, speed
     Raises:
         ValueError: degrees that the network does not have.
     """
-    seconds, provenance = 0.0, _CERTAINTY[-1]
+    seconds, provenance = 0.0, FROM_LEAST_CERTAIN[-1]
     for message in messages:
         for size_bytes in (message.element_bytes, message.scale_bytes):
             time = collective_time(message.operation, message.degree_from, message.degree_to, size_bytes, network)
             seconds += time.seconds
-            provenance = min(provenance, time.provenance, key=_CERTAINTY.index)
+            provenance = min(provenance, time.provenance, key=FROM_LEAST_CERTAIN.index)
         seconds += _converting_bytes(message) / speed.memory_bytes_per_s
     return CollectiveTime(seconds, provenance)
 

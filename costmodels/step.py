@@ -20,11 +20,9 @@ from dataclasses import dataclass
 from costmodels.communication import CAUSES, ByCause, CommunicationTime, communication_time, message_times
 from costmodels.compute import NS_PER_S, ComputeTime, compute_time
 from costmodels.engine import Assignment, Message, Operation
-from costmodels.network import DeviceSpeed, Network, Provenance
+from costmodels.network import FROM_LEAST_CERTAIN, DeviceSpeed, Network, Provenance
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
-
-_FROM_LEAST_CERTAIN: tuple[Provenance, ...] = ("modelled", "interpolated", "measured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +148,6 @@ def _kinds(messages: tuple[Message, ...], network: Network, sent: ByCause, expos
             old.count + message.count,
             old.duration_ns + one_ns * message.count,
             old.exposed_ns + share_ns,
-            min(old.provenance, provenance, key=_FROM_LEAST_CERTAIN.index),
+            min(old.provenance, provenance, key=FROM_LEAST_CERTAIN.index),
         )
     return tuple(kinds[key] for key in sorted(kinds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
     Discriminator,
@@ -23,6 +23,7 @@ from hw_profiles.devices import Device, Frozen, Host, UnknownDevice, whether_kno
 from hw_profiles.errors import ProfileError
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 Algorithm = Literal["port", "ring", "tree", "hierarchical", "ho_ring", "direct", "ring_all_reduce", "ring_then_gather"]
 """How an operation is run, by the names of `costmodels.algorithms`, which has their formulas."""
 

@@ -22,10 +22,10 @@ from hw_profiles.measure.measurement import Measurement
 from hw_profiles.measure.pieces import Pieces, Say
 from hw_profiles.measure.ranks import Ranks
 from hw_profiles.measure.structure import Structure, asked_structure
-from hw_profiles.measure.time_collectives import OPERATIONS
 from hw_profiles.measure.time_memory import memory_of_rank
 from hw_profiles.measure.time_pairs import pairs_to_time
 from hw_profiles.measure.transport import Transport, gloo_transport, has_infiniband, nccl_transport
+from hw_profiles.schema import OPERATIONS
 
 
 def measure_all(asked: Asked, ranks: Ranks, say: Say) -> Measurement:

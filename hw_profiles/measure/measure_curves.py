@@ -9,9 +9,9 @@ import torch.distributed as dist
 from hw_profiles.measure.effort import effort_per_curve, kinds_to_time
 from hw_profiles.measure.pieces import Pieces
 from hw_profiles.measure.ranks import Ranks
-from hw_profiles.measure.time_collectives import OPERATIONS, limit_bytes, own_group, time_collective
+from hw_profiles.measure.time_collectives import limit_bytes, own_group, time_collective
 from hw_profiles.measure.time_memory import free_bytes
-from hw_profiles.schema import Curve, CurvePoint, Operation
+from hw_profiles.schema import OPERATIONS, Curve, CurvePoint, Operation
 
 
 def measure_curves(ranks: Ranks, pieces: Pieces, sizes: Sequence[int], quick: bool) -> tuple[Curve, ...]:

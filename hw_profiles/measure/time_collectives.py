@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import get_args
 
 import torch
 import torch.distributed as dist
@@ -15,7 +14,6 @@ from hw_profiles.measure.follow_curve import Effort, follow_curve, spread
 from hw_profiles.measure.ranks import Ranks
 from hw_profiles.schema import CurvePoint, Operation
 
-OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _ELEMENT_BYTES = 4
 """fp32: gloo has no faster path for smaller types, and NCCL moves bytes alike."""
 _LEAST_BYTES = 1 << 10

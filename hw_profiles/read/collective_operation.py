@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import get_args
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.read.collective_rows import Row
 from hw_profiles.read.terminal_text import Line
-from hw_profiles.schema import Operation
+from hw_profiles.schema import OPERATIONS, Operation
 
-_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _PROGRAMS: dict[str, Operation | None] = {
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
@@ -68,7 +66,7 @@ def hint_of(file_name: str) -> Operation | None:
 
 def possible_operations(rows: Sequence[Row], num_ranks: int) -> tuple[Operation, ...]:
     """Returns the operations that the rows can be of, by sharding, redop, root and the ratio of the bandwidths."""
-    possible = _OPERATIONS
+    possible = OPERATIONS
     told = [row for row in rows if row.is_sharded is not None]
     if told:
         possible = tuple(each for each in possible if (each in _SHARDED) == told[0].is_sharded)

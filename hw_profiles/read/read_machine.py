@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from hw_profiles.errors import ProfileError
 from hw_profiles.read.collective_run import CollectiveRun
@@ -18,9 +17,7 @@ from hw_profiles.read.read_collectives import read_collectives
 from hw_profiles.read.read_topology import read_topology
 from hw_profiles.read.terminal_text import read_text
 from hw_profiles.read.topology import Topology
-from hw_profiles.schema import HardwareProfile, Link, Operation
-
-_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+from hw_profiles.schema import OPERATIONS, HardwareProfile, Link, Operation
 
 
 def read_machine(
@@ -124,7 +121,7 @@ def _runs(collectives: Sequence[Path]) -> tuple[tuple[CollectiveRun, ...], tuple
 def _with_operation(path: Path) -> tuple[Path, Operation | None]:
     """Splits `all_gather=FILE`."""
     name, equals, rest = str(path).partition("=")
-    operation = next((each for each in _OPERATIONS if each == name), None)
+    operation = next((each for each in OPERATIONS if each == name), None)
     return (Path(rest), operation) if equals and operation is not None else (path, None)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import get_args
 
 from costmodels.algorithms import ARGUMENTS, FORMULAS, SOURCES
 from costmodels.collectives import ModelledTime, collective_time, modelled_time
 from costmodels.compute import model_flop
-from costmodels.engine import Operation
+from costmodels.engine import OPERATIONS, Operation
 from costmodels.lower import FilledFormula, fill_in
 from costmodels.network import Network
 from costmodels.states import (
@@ -37,7 +36,6 @@ from planner.plan import Plan, PlannedStrategy
 from planner.report.figures import plural
 from planner.report.names import exposed_times, operation_text
 
-_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _LEAST_BYTES_PER_PARAMETER = 0.001
 """What is less is flags and norms, whose bytes do not grow with the model."""
 
@@ -145,7 +143,7 @@ def _messages(plan: Plan, machine: Machine) -> tuple[Line, ...]:
     return tuple(
         _message_line(operation, row.degree_from, row.degree_to, row.bytes // row.count, machine.network)
         for row in plan.predicted.traffic
-        for operation in _OPERATIONS
+        for operation in OPERATIONS
         if operation == row.operation and row.count
     )
 

@@ -9,16 +9,9 @@ import pytest
 from costmodels.collectives import modelled_time
 from costmodels.network import Network, NetworkLevel
 from hw_profiles.fit.fit_levels import Fitted, fit_levels
+from hw_profiles.run_by import GLOO
 from hw_profiles.schema import Algorithm, Curve, CurvePoint, Level, Operation
 
-GLOO: dict[Operation, tuple[Algorithm, ...]] = {
-    "all_gather": ("ring",),
-    "reduce_scatter": ("ring_all_reduce",),
-    "all_reduce": ("ring",),
-    "reduce": ("ring_then_gather",),
-    "broadcast": ("tree",),
-    "all_to_all": ("direct",),
-}
 NCCL: dict[Operation, tuple[Algorithm, ...]] = {"all_gather": ("ring",), "all_reduce": ("ring", "tree")}
 KINDS = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 8))
 TRUTH = Network(
