@@ -53,13 +53,25 @@ UPDATE_NS = Formula(
 
 
 @dataclass(frozen=True, slots=True)
-class ClassCompute:
-    """Nanoseconds that all blocks of a class compute in one micro-batch."""
+class Computed:
+    """A stretch of compute, and what of it communication can run beside."""
 
-    forward_ns: int = 0
-    backward_ns: int = 0
+    duration_ns: int = 0
+    overlappable_ns: int = 0
+    """phi of the duration, rounded down segment by segment: the same however segments are summed."""
+
+    def __add__(self, other: Computed) -> Computed:
+        return Computed(self.duration_ns + other.duration_ns, self.overlappable_ns + other.overlappable_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCompute:
+    """What all blocks of a class compute in one micro-batch."""
+
+    forward: Computed = Computed()
+    backward: Computed = Computed()
     """Without recomputation."""
-    recompute_ns: int = 0
+    recompute: Computed = Computed()
     """What `recompute: full` adds: the forward of the recomputable blocks once more."""
 
 
@@ -72,7 +84,7 @@ class ComputeTime:
     """Recomputation included."""
     update_ns: int
     forward_overlappable_ns: int
-    """What communication can run beside: phi of each class's time, rounded down class by class."""
+    """What communication can run beside: phi of it (see `Computed`)."""
     backward_overlappable_ns: int
     last_backward_overlappable_ns: int
     """The same in the last micro-batch alone."""
@@ -90,23 +102,21 @@ def compute_time(workload: Workload, assignment: Assignment, shape: StepShape, s
         ValueError: an optimizer whose states are not known.
     """
     classes = class_compute(workload, shape.micro_batch_size, speed)
-    forward = [each.forward_ns for each in classes]
-    backward = [each.backward_ns for each in classes]
-    backward += [
-        each.recompute_ns for each, strategy in zip(classes, assignment, strict=True) if strategy.recompute == "full"
-    ]
-    last_ns = sum(overlappable_ns(each, speed) for each in backward)
+    forward = sum((each.forward for each in classes), Computed())
+    backward = sum((each.backward for each in classes), Computed())
+    for each, strategy in zip(classes, assignment, strict=True):
+        backward += each.recompute if strategy.recompute == "full" else Computed()
     update = [
         class_update_ns(workload, block_class, strategy, shape, speed)
         for block_class, strategy in enumerate(assignment)
     ]
     return ComputeTime(
-        forward_ns=sum(forward) * shape.num_micro_batches,
-        backward_ns=sum(backward) * shape.num_micro_batches,
+        forward_ns=forward.duration_ns * shape.num_micro_batches,
+        backward_ns=backward.duration_ns * shape.num_micro_batches,
         update_ns=sum(update),
-        forward_overlappable_ns=sum(overlappable_ns(each, speed) for each in forward) * shape.num_micro_batches,
-        backward_overlappable_ns=last_ns * shape.num_micro_batches,
-        last_backward_overlappable_ns=last_ns,
+        forward_overlappable_ns=forward.overlappable_ns * shape.num_micro_batches,
+        backward_overlappable_ns=backward.overlappable_ns * shape.num_micro_batches,
+        last_backward_overlappable_ns=backward.overlappable_ns,
     )
 
 
@@ -120,16 +130,17 @@ def overlappable_ns(duration_ns: int, speed: DeviceSpeed) -> int:
 
 def class_compute(workload: Workload, micro_batch_size: int, speed: DeviceSpeed) -> tuple[ClassCompute, ...]:
     """Returns the compute of each class of blocks in one micro-batch; index = `Block.block_class`."""
-    forward, backward, recompute = ([0] * workload.num_classes for _ in range(3))
+    forward, backward, recompute = ([Computed()] * workload.num_classes for _ in range(3))
     for segment in workload.segments:
         block = workload.blocks[segment.block]
         duration_ns = segment_ns(segment, micro_batch_size, speed)
+        computed = Computed(duration_ns, overlappable_ns(duration_ns, speed))
         if segment.phase == "backward":
-            backward[block.block_class] += duration_ns
+            backward[block.block_class] += computed
             continue
-        forward[block.block_class] += duration_ns
+        forward[block.block_class] += computed
         if block.recomputable:
-            recompute[block.block_class] += duration_ns
+            recompute[block.block_class] += computed
     return tuple(ClassCompute(*terms) for terms in zip(forward, backward, recompute, strict=True))
 
 

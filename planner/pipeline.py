@@ -19,9 +19,9 @@ from planner.choose.fixed import fixed_plan
 from planner.choose.infeasible import illegal, message
 from planner.choose.pareto import pareto as pareto_of
 from planner.choose.search import search
+from planner.choose.search_blocks import search_blocks
 from planner.choose.setting import Setting, setting
 from planner.choose.space import space
-from planner.cost_table import CostTable
 from planner.errors import BatchError, DoesNotFit, InputError
 from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
@@ -50,8 +50,7 @@ def plan(model: Model, hardware: Hardware, job: Job) -> Plan:
         InputError: The job cannot be, on this machine: a batch that does not divide, an unknown name.
         TraceError: The model cannot be built or traced.
     """
-    asked = _asked(model, hardware, job)
-    return _fitting(asked, space(asked))
+    return _fitting(_answer(_asked(model, hardware, job)))
 
 
 def pareto(model: Model, hardware: Hardware, job: Job) -> tuple[ParetoPoint, ...]:
@@ -77,7 +76,7 @@ def plan_and_pareto(model: Model, hardware: Hardware, job: Job) -> tuple[Plan, t
     """Returns what `plan` and `pareto` do, from one trace and one cost table; raises what they do."""
     asked = _asked(model, hardware, job)
     table = space(asked)
-    return _fitting(asked, table), pareto_of(asked, table)
+    return _fitting(search(asked, table)), pareto_of(asked, table)
 
 
 def estimate(
@@ -136,7 +135,7 @@ def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]
     graph = _graph(model, profile, job)
     # All questions are checked before the first is answered.
     questions = [_question(graph, size, job) for size in sizes]
-    return [asked if isinstance(asked, Infeasible) else search(asked, space(asked)) for asked in questions]
+    return [asked if isinstance(asked, Infeasible) else _answer(asked) for asked in questions]
 
 
 def _asked(model: Model, hardware: Hardware, job: Job) -> Setting:
@@ -144,8 +143,11 @@ def _asked(model: Model, hardware: Hardware, job: Job) -> Setting:
     return setting(_graph(model, profile, job), profile, job)
 
 
-def _fitting(asked: Setting, table: CostTable) -> Plan:
-    answer = search(asked, table)
+def _answer(asked: Setting) -> Plan | Infeasible:
+    return search_blocks(asked) if asked.job.engine == "fsdp" else search(asked, space(asked))
+
+
+def _fitting(answer: Plan | Infeasible) -> Plan:
     if isinstance(answer, Infeasible):
         raise DoesNotFit(message(answer), answer)
     return answer

@@ -26,7 +26,7 @@ from costmodels.states import StateWidths, num_block_params, shard_elements, sta
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
-__all__ = ["traffic"]
+__all__ = ["BlockTraffic", "is_sent", "traffic"]
 
 
 def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
@@ -40,7 +40,7 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tup
     widths = state_widths(shape.precision, shape.optimizer)
     differentiated = {segment.block for segment in workload.segments if segment.phase == "backward"}
     blocks = [
-        _Block(
+        BlockTraffic(
             assignment[block.block_class], *num_block_params(workload, block), number in differentiated, shape, widths
         )
         for number, block in enumerate(workload.blocks)
@@ -49,11 +49,16 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tup
     sent += [message for block in reversed(blocks) for message in block.backward()]
     sent += [message for block in reversed(blocks) for message in block.boundary()]
     sent += [block.update() for block in blocks]
-    return _merged(message for message in sent if message.degree_from < message.degree_to and message.message_bytes)
+    return _merged(message for message in sent if is_sent(message))
+
+
+def is_sent(message: Message) -> bool:
+    """Returns whether there is anything to send, and more than one rank to send it between."""
+    return message.degree_from < message.degree_to and message.message_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class BlockTraffic:
     """One block's share of the table above, row by row."""
 
     strategy: Strategy
@@ -64,10 +69,12 @@ class _Block:
     widths: StateWidths
 
     def forward(self) -> Message:
+        """Returns the gather before forward."""
         full_bytes = self.widths.parameter * self.num_params
         return Message("all_gather", 1, self.strategy.param_degree, full_bytes, self.shape.num_micro_batches, "forward")
 
     def backward(self) -> Iterator[Message]:
+        """Yields the gather before backward, and the reduction of the gradients."""
         num_micro_batches = self.shape.num_micro_batches
         if self.differentiated:
             full_bytes = self.widths.parameter * self.num_params
@@ -76,6 +83,7 @@ class _Block:
         yield Message("reduce_scatter", 1, self.strategy.grad_degree, reduced_bytes, num_micro_batches, "backward")
 
     def boundary(self) -> Iterator[Message]:
+        """Yields what the gradients of all micro-batches take from g to o, and from o to N."""
         grad_degree, optim_degree = self.strategy.grad_degree, self.strategy.optim_degree
         grad_bytes = self.widths.gradient * shard_elements(self.num_trainable, grad_degree)
         optim_bytes = self.widths.gradient * shard_elements(self.num_trainable, optim_degree)
@@ -83,6 +91,7 @@ class _Block:
         yield Message("all_reduce", optim_degree, self.shape.world_size, optim_bytes, 1, "boundary")
 
     def update(self) -> Message:
+        """Returns the gather of what the update changed."""
         param_degree, optim_degree = self.strategy.param_degree, self.strategy.optim_degree
         shard_bytes = self.widths.parameter * shard_elements(self.num_trainable, param_degree)
         return Message("all_gather", param_degree, optim_degree, shard_bytes, 1, "update")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from costmodels.workload import Workload
 from planner.choose.candidate import Candidate, as_alternative
 from planner.plan import Alternative, Predicted
 from planner.report.figures import bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit, slower_text
 
 
-def alternatives(workload: Workload, chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
+def alternatives(chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
     """Returns the chosen strategy first, then the others that fit by step time, then those that do not by memory."""
     fitting = sorted((other for other in others if other.fits), key=lambda other: other.predicted.step_s)
     beyond = sorted((other for other in others if not other.fits), key=lambda o: o.predicted.memory.peak_bytes)
     return (
-        as_alternative(workload, chosen, "chosen"),
-        *(as_alternative(workload, other, _verdict(chosen, other)) for other in (*fitting, *beyond)),
+        as_alternative(chosen, "chosen"),
+        *(as_alternative(other, _verdict(chosen, other)) for other in (*fitting, *beyond)),
     )
 
 

@@ -56,7 +56,7 @@ def assemble(
         ),
         engine=engine,
         native_deepspeed=engine == "deepspeed",
-        strategies=planned_strategies(asked.workload, chosen.assignment),
+        strategies=planned_strategies(chosen.workload, chosen.assignment),
         predicted=chosen.predicted,
         solver=solver,
         alternatives=alternatives,
@@ -65,10 +65,10 @@ def assemble(
     )
 
 
-def _recomputed(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
+def _recomputed(chosen: Candidate) -> tuple[str, ...]:
     return tuple(
         block.name
-        for block in asked.workload.blocks
+        for block in chosen.workload.blocks
         if block.recomputable and chosen.assignment[block.block_class].recompute == "full"
     )
 
@@ -79,7 +79,7 @@ def _model(asked: Setting, chosen: Candidate) -> PlannedModel:
         num_params=asked.workload.num_params,
         num_trainable_params=asked.workload.num_trainable_params,
         source=asked.graph.source,
-        recompute_modules=_recomputed(asked, chosen),
+        recompute_modules=_recomputed(chosen),
     )
 
 
@@ -117,7 +117,7 @@ def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
         warnings.append(
             f"this version cannot run it: the times are by the ideal schedule of the engine {chosen.engine}"
         )
-    elif recomputed := _recomputed(asked, chosen):
+    elif recomputed := _recomputed(chosen):
         warnings.append(
             f"recomputation ({plural(len(recomputed), 'block')}) is done by launch.py, and ds_config.json cannot ask "
             "for it: a script of your own has to do it too, or plan with --recompute none"

@@ -16,6 +16,8 @@ class Candidate:
 
     name: str
     engine: str
+    workload: Workload
+    """The traced step, with a class of its own for each set of equal blocks that have a strategy of their own."""
     assignment: Assignment
     shape: StepShape
     predicted: Predicted
@@ -46,12 +48,12 @@ def planned_strategies(workload: Workload, assignment: Assignment) -> tuple[Plan
     return tuple(key.model_copy(update={"blocks": tuple(names)}) for key, names in blocks.items())
 
 
-def as_alternative(workload: Workload, candidate: Candidate, verdict: str) -> Alternative:
+def as_alternative(candidate: Candidate, verdict: str) -> Alternative:
     """Returns a candidate as a plan lists it."""
     return Alternative(
         name=candidate.name,
         engine=candidate.engine,
-        strategies=planned_strategies(workload, candidate.assignment),
+        strategies=planned_strategies(candidate.workload, candidate.assignment),
         micro_batch_size=candidate.shape.micro_batch_size,
         step_s=candidate.predicted.step_s,
         peak_bytes=candidate.predicted.memory.peak_bytes,

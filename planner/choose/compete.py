@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from costmodels.deepspeed.engine import DEEPSPEED
 from costmodels.engine import Engine
+from costmodels.fsdp import FSDP
 from costmodels.strategy import Strategy
 from planner.choose.candidate import Candidate
 from planner.choose.setting import Setting
+from planner.choose.systems import System
 from planner.cost_table import CostTable
 from planner.estimate import estimate
 from planner.evaluate import evaluate
@@ -19,6 +22,24 @@ def table_of(asked: Setting, engine: Engine, strategies: Iterable[Strategy]) -> 
     return estimate(
         asked.workload, engine, asked.machine, strategies, asked.shapes, asked.job.recompute, asked.budget_bytes
     )
+
+
+ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
+
+
+def compete(asked: Setting, system: System, table: CostTable | None = None) -> Candidate:
+    """Returns a published system at its best micro-batch and recomputation; a table may have its costs already."""
+    engine = ENGINES[system.engine]
+    if table is not None and table.engine == system.engine:
+        rows = rows_of(system, table)
+    else:
+        rows = table_of(asked, engine, (system.strategy,))
+    return candidate(asked, engine, system.name, rows, best(rows))
+
+
+def rows_of(system: System, table: CostTable) -> CostTable:
+    """Returns the part of a table that is about a published system."""
+    return table.where(lambda option: option.strategy == system.strategy)
 
 
 def best(table: CostTable) -> Solution:
@@ -41,4 +62,4 @@ def candidate(asked: Setting, engine: Engine, name: str, table: CostTable, solut
     predicted = evaluate(
         asked.workload, engine, asked.machine, assignment, shape, asked.budget_bytes, asked.graph.sequence_length
     )
-    return Candidate(name, engine.name, assignment, shape, predicted)
+    return Candidate(name, engine.name, asked.workload, assignment, shape, predicted)

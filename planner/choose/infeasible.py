@@ -31,7 +31,7 @@ def infeasible(asked: Setting, smallest: Smallest) -> Infeasible:
         world_size=asked.machine.world_size,
         needed_bytes=needed_bytes,
         available_bytes=asked.budget_bytes,
-        nearest=as_alternative(asked.workload, nearest, _verdict(asked, nearest)),
+        nearest=as_alternative(nearest, _verdict(asked, nearest)),
         suggestions=tuple(suggestions(asked, needed_bytes, smallest)),
     )
 

@@ -6,22 +6,19 @@ import time
 from dataclasses import replace
 
 from costmodels.deepspeed.engine import DEEPSPEED
-from costmodels.engine import Engine
-from costmodels.fsdp import FSDP
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
-from planner.choose.compete import best, candidate, smallest, table_of
+from planner.choose.compete import candidate, compete, rows_of, smallest
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.search_blocks import best_of_blocks
 from planner.choose.setting import Setting
 from planner.choose.space import space
 from planner.choose.systems import System, name_of, systems
 from planner.cost_table import CostTable
 from planner.plan import Infeasible, Plan, SolverReport
 from planner.solve import Solution, solve
-
-ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 
 
 def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
@@ -43,12 +40,14 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
         solution = _no_slower_than(known, table, solution)
     strategy = solution.option.strategy
     chosen = candidate(asked, DEEPSPEED, name_of(strategy, known), table, solution)
-    others = tuple(_compete(asked, system, table) for system in known if system.strategy != strategy)
+    others = [compete(asked, system, table) for system in known if system.strategy != strategy]
+    if asked.job.engine == "auto":
+        others += [each for each in (best_of_blocks(asked),) if each is not None]
     return assemble(
         asked,
         chosen,
         _report(chosen, solution, time.perf_counter() - started_s),
-        alternatives(asked.workload, chosen, others),
+        alternatives(chosen, tuple(others)),
         ds_config(asked.workload, chosen.assignment, chosen.shape),
     )
 
@@ -57,22 +56,9 @@ def _systems(asked: Setting) -> tuple[System, ...]:
     return systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
 
 
-def _compete(asked: Setting, system: System, table: CostTable) -> Candidate:
-    """Returns a published system at its best micro-batch and recomputation."""
-    engine = ENGINES[system.engine]
-    rows = _of(system, table)
-    if system.engine != table.engine:
-        rows = table_of(asked, engine, (system.strategy,))
-    return candidate(asked, engine, system.name, rows, best(rows))
-
-
-def _of(system: System, table: CostTable) -> CostTable:
-    return table.where(lambda option: option.strategy == system.strategy)
-
-
 def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution) -> Solution:
     """Returns what was found, or a published system that fits and is faster: without a proof there may be one."""
-    rivals = [solve(_of(system, table)) for system in known if system.engine == table.engine]
+    rivals = [solve(rows_of(system, table)) for system in known if system.engine == table.engine]
     best = min((found, *(rival for rival in rivals if rival is not None)), key=lambda each: each.objective)
     return replace(found, option=best.option, recomputed=best.recomputed, objective=best.objective)
 

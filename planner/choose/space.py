@@ -12,13 +12,16 @@ from planner.errors import InputError
 
 
 def space(asked: Setting) -> CostTable:
-    """Returns the costs of all that can be chosen: strategies x micro-batches x recomputation.
+    """Returns the costs of all that DeepSpeed can choose: strategies x micro-batches x recomputation.
 
     Raises:
-        InputError: The asked engine is not there yet, or it can run nothing of the space.
+        InputError: It can run nothing of the space, or another engine is asked for.
     """
     if asked.job.engine == "fsdp":
-        raise InputError("the fsdp engine cannot run plans yet: use --engine deepspeed, or estimate --engine fsdp")
+        raise InputError(
+            "a Pareto front is of DeepSpeed's strategies, and the fsdp engine chooses by class of blocks: use --engine "
+            "deepspeed, or leave --pareto out"
+        )
     return table_of(asked, DEEPSPEED, _strategies(asked))
 
 

@@ -19,12 +19,12 @@ def other(engine="deepspeed", peak_bytes=None, **predicted):
         memory = memory.model_copy(update={"peak_bytes": peak_bytes})
     assignment = (Strategy(1, 1, 1, 32),) * WORKLOAD.num_classes
     return Candidate(
-        "X", engine, assignment, StepShape(32, 4, 2), PLAN.predicted.model_copy(update={"memory": memory, **predicted})
+        "X", engine, WORKLOAD, assignment, StepShape(32, 4, 2), PLAN.predicted.model_copy(update={"memory": memory, **predicted})
     )
 
 
 def verdict(candidate):
-    return alternatives(WORKLOAD, other(), (candidate,))[1].verdict
+    return alternatives(other(), (candidate,))[1].verdict
 
 
 def test_the_net_difference_is_told_before_the_part_that_is_most_of_it():

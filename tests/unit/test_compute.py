@@ -9,6 +9,7 @@ from hand_workload import hand_workload, one_block
 
 from costmodels.compute import (
     ClassCompute,
+    Computed,
     class_compute,
     class_update_ns,
     compute_time,
@@ -62,10 +63,25 @@ def test_products_grow_with_the_micro_batch_and_launches_do_not() -> None:
 
 def test_classes_sum_over_their_blocks_and_only_recomputable_ones_can_be_recomputed() -> None:
     assert class_compute(hand_workload(), 1, SPEED) == (
-        ClassCompute(1100, 2200, 0),
-        ClassCompute(2200, 4400, 2200),
-        ClassCompute(1100, 2200, 0),
+        ClassCompute(all_of(1100), all_of(2200), all_of(0)),
+        ClassCompute(all_of(2200), all_of(4400), all_of(2200)),
+        ClassCompute(all_of(1100), all_of(2200), all_of(0)),
     )
+
+
+def all_of(duration_ns: int) -> Computed:
+    return Computed(duration_ns, duration_ns)
+
+
+def test_what_overlaps_is_the_same_however_blocks_are_classed() -> None:
+    # 1100 ns each, and a third of it rounded down.
+    together = hand_workload((8,) * 4, (0, 1, 1, 2))
+    apart = replace(
+        together, blocks=tuple(replace(block, block_class=number) for number, block in enumerate(together.blocks))
+    )
+    speed = replace(SPEED, overlap=0.333)
+    shape = StepShape(1, 1, 3)
+    assert compute_time(together, (DDP,) * 3, shape, speed) == compute_time(apart, (DDP,) * 4, shape, speed)
 
 
 def test_recomputation_adds_the_forward_of_recomputable_blocks_once_per_micro_batch() -> None:

@@ -132,11 +132,17 @@ def test_degrees_outside_the_space_are_refused(
         estimate(TINY, FOUR_NODES, JOB, degrees, secondary_degree)
 
 
-def test_an_engine_that_cannot_run_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="fsdp engine cannot run plans yet"):
-        plan(TINY, FOUR_NODES, Job(global_batch_size=256, engine="fsdp"))
+def test_degrees_that_an_engine_lacks_are_refused_by_its_name() -> None:
     with pytest.raises(InputError, match="DeepSpeed has no stage with degrees"):
         estimate(TINY, FOUR_NODES, Job(global_batch_size=256, engine="deepspeed"), (1, 1, 8))
+
+
+def test_the_ideal_schedule_is_planned_and_said_not_to_run() -> None:
+    found = plan(TINY, FOUR_NODES, Job(global_batch_size=256, engine="fsdp"))
+    assert (found.engine, found.native_deepspeed, found.ds_config) == ("fsdp", False, {})
+    assert (found.solver.status, found.solver.gap) == ("OPTIMAL", 0.0)
+    assert found.predicted.step_s <= min(other.step_s for other in found.alternatives if other.engine == "fsdp")
+    assert any("cannot run it" in warning for warning in found.warnings)
 
 
 def test_unknown_hardware_lists_what_there_is() -> None:

@@ -1,0 +1,121 @@
+"""Searches the space of the fsdp engine, in which each class of blocks has strategies of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from costmodels.assign import assign
+from costmodels.degrees import strategies
+from costmodels.fsdp import FSDP
+from costmodels.strategy import Recompute
+from planner.block_table import BlockTable, strategies_of
+from planner.choose.alternatives import alternatives
+from planner.choose.assemble import assemble
+from planner.choose.candidate import Candidate
+from planner.choose.compete import compete
+from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.setting import Setting
+from planner.choose.systems import name_of, systems
+from planner.errors import InputError, UnsolvedError
+from planner.estimate_blocks import estimate_blocks
+from planner.evaluate import evaluate
+from planner.plan import Infeasible, Plan, SolverReport
+from planner.solve_blocks import BlockSolution, solve_blocks
+
+_RECOMPUTES: dict[Recompute | str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
+
+
+def search_blocks(asked: Setting) -> Plan | Infeasible:
+    """Returns the fastest plan of the fsdp engine that fits, or why nothing does.
+
+    Raises:
+        InputError: The engine can train nothing here, such as a model without trained parameters.
+        UnsolvedError: The solver's limit came before any choice that fits was found.
+    """
+    started_s = time.perf_counter()
+    tables = block_tables(asked)
+    solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s)
+    if solution is None:
+        _check_solved(asked, tables)
+        return infeasible(asked, _smallest)
+    chosen = block_candidate(asked, solution)
+    if solution.step_ns != round(chosen.predicted.step_s * 1e9):
+        raise AssertionError("the table and the prediction are the same functions")
+    others = tuple(
+        compete(asked, system) for system in systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
+    )
+    report = SolverReport(
+        status=solution.status,
+        objective_s=solution.step_ns / 1e9,
+        bound_s=solution.bound / 1e9,
+        gap=(solution.step_ns - solution.bound) / max(solution.step_ns, 1),
+        num_strategies=sum(len(group.costs) for table in tables for group in table.groups),
+        wall_s=time.perf_counter() - started_s,
+    )
+    return assemble(asked, chosen, report, alternatives(chosen, others), {})
+
+
+def best_of_blocks(asked: Setting) -> Candidate | None:
+    """Returns the fastest choice of the fsdp engine that fits, or None where none was found."""
+    if _refusal(asked) is not None:
+        return None
+    solution = solve_blocks(block_tables(asked), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s)
+    return None if solution is None else block_candidate(asked, solution)
+
+
+def block_tables(asked: Setting) -> tuple[BlockTable, ...]:
+    """Returns the costs of every per-class choice, one table for each micro-batch.
+
+    Raises:
+        InputError: The engine has no strategy for this model or optimizer.
+    """
+    refusal = _refusal(asked)
+    if refusal is not None:
+        raise InputError(f"the fsdp engine cannot train this: {refusal}")
+    candidates = strategies(asked.machine.level_sizes)
+    may_recompute = _RECOMPUTES[asked.job.recompute]
+    return tuple(
+        estimate_blocks(asked.workload, asked.machine, candidates, shape, may_recompute) for shape in asked.shapes
+    )
+
+
+def block_candidate(asked: Setting, solution: BlockSolution) -> Candidate:
+    """Returns a solution with its exact prediction."""
+    workload, assignment = assign(asked.workload, strategies_of(solution.table, solution.counts))
+    shape = solution.table.shape
+    predicted = evaluate(
+        workload, FSDP, asked.machine, assignment, shape, asked.budget_bytes, asked.graph.sequence_length
+    )
+    distinct = {replace(strategy, recompute="none") for strategy in assignment}
+    name = "strategies by class of blocks"
+    if len(distinct) == 1:
+        name = name_of(assignment[0], systems(asked.machine.level_sizes, asked.machine.ranks_per_node))
+    return Candidate(name, FSDP.name, workload, assignment, shape, predicted)
+
+
+def _refusal(asked: Setting) -> str | None:
+    """Returns why the engine has no strategy at all for this: all others are refused for the same reason."""
+    least = strategies(asked.machine.level_sizes)[0]
+    return FSDP.refusal(asked.workload, (least,) * asked.workload.num_classes, asked.shapes[0])
+
+
+def _smallest(asked: Setting) -> Candidate:
+    """Returns the choice that needs the least memory: what is nearest to fitting."""
+    at_least = at_smallest_batch(asked)
+    solution = solve_blocks(block_tables(at_least), None, ("memory", "time"))
+    if solution is None:
+        raise AssertionError("every choice fits in the greatest memory of all")
+    return block_candidate(at_least, solution)
+
+
+def _check_solved(asked: Setting, tables: tuple[BlockTable, ...]) -> None:
+    """Raises UnsolvedError where something fits, and only the limit of seconds kept it from being found."""
+    limit_s = asked.job.solve_time_limit_s
+    if limit_s is None:
+        return
+    if min(table.least("memory") for table in tables) <= asked.budget_bytes:
+        raise UnsolvedError(
+            f"no choice was found to fit within {limit_s:g} s, and whether one does is not known; leave "
+            "--solve-time-limit out, or give more seconds"
+        )
