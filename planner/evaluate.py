@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
-from costmodels.compute import NS_PER_S, mfu
+from costmodels.compute import NS_PER_S, ComputeTime, compute_time, mfu
 from costmodels.engine import Assignment, Engine
 from costmodels.memory import step_memory
 from costmodels.step import step_time
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
 from planner.machine import Machine
-from planner.plan import ExposedTime, MemoryComponents, Predicted, PredictedMemory, PredictedTraffic
+from planner.plan import ComputedTime, ExposedTime, MemoryComponents, Predicted, PredictedMemory, PredictedTraffic
 
 
 def evaluate(
@@ -37,6 +37,7 @@ def evaluate(
     time = step_time(
         workload, engine.traffic(workload, assignment, shape), assignment, shape, machine.network, machine.speed
     )
+    once = tuple(replace(strategy, recompute="none") for strategy in assignment)
     num_samples = shape.micro_batch_size * shape.num_micro_batches * shape.world_size
     return Predicted(
         step_s=time.step_s,
@@ -64,6 +65,17 @@ def evaluate(
                 for field in fields(time.exposed)
             }
         ),
+        compute=_computed(time.compute, compute_time(workload, once, shape, machine.speed)),
+    )
+
+
+def _computed(compute: ComputeTime, once: ComputeTime) -> ComputedTime:
+    """Returns the parts of compute; `once` is what it would be if nothing were computed a second time."""
+    return ComputedTime(
+        forward_s=compute.forward_ns / NS_PER_S,
+        backward_s=once.backward_ns / NS_PER_S,
+        recomputation_s=(compute.backward_ns - once.backward_ns) / NS_PER_S,
+        update_s=compute.update_ns / NS_PER_S,
     )
 
 

@@ -119,6 +119,17 @@ class ExposedTime(_Frozen):
     control_s: float
 
 
+class ComputedTime(_Frozen):
+    """Seconds of compute by what it is for; sums to `compute_s`."""
+
+    forward_s: float
+    backward_s: float
+    """Without recomputation."""
+    recomputation_s: float
+    """The forward of recomputed blocks, run again in backward."""
+    update_s: float
+
+
 class Predicted(_Frozen):
     """What the engine will do."""
 
@@ -130,6 +141,7 @@ class Predicted(_Frozen):
     memory: PredictedMemory
     traffic: tuple[PredictedTraffic, ...]
     exposed: ExposedTime | None = None
+    compute: ComputedTime | None = None
 
 
 class SolverReport(_Frozen):
