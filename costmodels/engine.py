@@ -30,6 +30,11 @@ class Message:
     step. control: norms and overflow flags of a few bytes."""
     beside_backward: bool = False
     """Of the boundary: sent while the last micro-batch's backward still computes, not after it."""
+    converted_bytes: int = 0
+    """Bytes that the rank reads and writes on its device to quantize what one message sends and dequantize what it
+    brings."""
+    beside_forward: bool = False
+    """Of the update: each block's sent before its first forward of the next step, while blocks before it compute."""
 
     @property
     def total_bytes(self) -> int:
@@ -83,6 +88,8 @@ class EngineMemory:
     Any other number: the worst is held throughout."""
     entering_segment: tuple[Components, ...] = ()
     """One per `Workload.segments`, where more is held as it begins than at the peak of its activations."""
+    host_bytes: int = 0
+    """What the rank holds in its node's host memory; 0 on a CPU, where the device's memory is the host's."""
 
 
 Assignment = tuple[Strategy, ...]

@@ -59,6 +59,16 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpeed:
+    """One rank's part of its node's host, with all ranks of the node at once."""
+
+    link_bytes_per_s: float
+    """Between host and device, one direction."""
+    memory_bytes_per_s: float
+    """What the rank's processor cores read and write of the host's memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSpeed:
     """What the compute and step models need of a device."""
 
@@ -66,6 +76,8 @@ class DeviceSpeed:
     memory_bytes_per_s: float
     operator_launch_s: float
     overlap: float
+    host: HostSpeed | None = None
+    """None: not known, so that nothing can be offloaded to it."""
 
 
 @dataclass(frozen=True, slots=True)

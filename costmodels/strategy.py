@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Recompute = Literal["none", "full"]
-Offload = Literal["none", "optimizer"]
+Offload = Literal["none", "optimizer", "all"]
+"""What lies in the host's memory: optimizer states and the gradients that update them, or the parameters too."""
 Precision = Literal["bf16", "fp16", "fp32"]
 
 
@@ -45,3 +46,5 @@ class StepShape:
     precision: Precision = "bf16"
     optimizer: str = "adamw"
     device: Literal["cuda", "cpu"] = "cuda"
+    ranks_per_node: int | None = None
+    """Where groups end at nodes, as in quantized reductions; None: not known."""
