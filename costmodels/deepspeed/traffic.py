@@ -103,9 +103,11 @@ def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, k
     ):
         micro_batch, *others = equal
         for gather in micro_batch.gathers:
-            sent[_gathered(gather, padded, world, width, workload, knobs)] += 1 + len(others)
-    for reduced in _reduced(workload, padded, world, width, knobs):
-        sent[reduced] += shape.num_micro_batches
+            sent[gathered(gather, workload, shape, knobs)] += 1 + len(others)
+    sizes = [parameter.num_elements for parameter in workload.parameters]
+    for bucket in filled_buckets(gradient_order(workload, knobs), sizes, knobs.reduce_bucket_size):
+        for reduced in bucket_messages(bucket, workload, shape, knobs):
+            sent[reduced] += shape.num_micro_batches
     if shape.precision == "fp16":
         sent["all_reduce", 1, world, _FLAG_BYTES, "control"] += 1
     sent["all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control"] += _num_sub_groups(workload, padded, world, knobs)
@@ -114,20 +116,28 @@ def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, k
     return sent
 
 
-def _gathered(gather: Gather, padded: list[int], world: int, width: int, workload: Workload, knobs: Knobs) -> _Sent:
+def gathered(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs) -> _Sent:
+    """Returns the message of one of stage 3's gathers."""
+    world = shape.world_size
     degree = knobs.hpz_partition_size if gather.secondary else world
-    size = sum(padded[parameter] for parameter in gather.parameters) * width
-    return "all_gather", 1, degree, size, workload.segments[gather.segment].phase
+    size = sum(_padded(workload, parameter, world) for parameter in gather.parameters)
+    phase = workload.segments[gather.segment].phase
+    return "all_gather", 1, degree, size * BYTES_PER_ELEMENT[shape.precision], phase
 
 
-def _reduced(workload: Workload, padded: list[int], world: int, width: int, knobs: Knobs) -> Iterator[_Sent]:
-    sizes = [parameter.num_elements for parameter in workload.parameters]
-    for bucket in filled_buckets(gradient_order(workload, knobs), sizes, knobs.reduce_bucket_size):
-        elements = sum(sizes[parameter] for parameter in bucket)
-        if not knobs.reduce_scatter and knobs.contiguous_gradients and elements <= knobs.reduce_bucket_size:
-            yield "all_reduce", 1, world, elements * width, "backward"
-        else:
-            yield "reduce_scatter", 1, world, sum(padded[p] for p in bucket) * width, "backward"
+def bucket_messages(bucket: tuple[int, ...], workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
+    """Yields what stage 3 sends for the gradients of one bucket."""
+    world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
+    elements = sum(workload.parameters[parameter].num_elements for parameter in bucket)
+    if not knobs.reduce_scatter and knobs.contiguous_gradients and elements <= knobs.reduce_bucket_size:
+        yield "all_reduce", 1, world, elements * width, "backward"
+    else:
+        size = sum(_padded(workload, parameter, world) for parameter in bucket)
+        yield "reduce_scatter", 1, world, size * width, "backward"
+
+
+def _padded(workload: Workload, parameter: int, world_size: int) -> int:
+    return -(-workload.parameters[parameter].num_elements // world_size) * world_size
 
 
 def _num_sub_groups(workload: Workload, padded: list[int], world: int, knobs: Knobs) -> int:
