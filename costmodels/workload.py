@@ -7,7 +7,7 @@ of a step in order of execution. Every amount that grows with the micro-batch is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -214,9 +214,12 @@ class Segment:
         return self.timeline.net_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
-    """A traced training step: parameters, blocks, and the segments of forward and backward in order of execution."""
+    """A traced training step: parameters, blocks, and the segments of forward and backward in order of execution.
+
+    It has thousands of parts, and is asked the same again and again, so that it keeps its totals and its hash.
+    """
 
     parameters: tuple[Parameter, ...]
     """In the order of `model.named_parameters()`, tied ones once."""
@@ -236,17 +239,28 @@ class Workload:
     """Modules that call modules of their own only where their tokens need them (experts): ranks may call different
     ones, so that an engine which gathers by module has to gather these whole."""
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
+        """Leaves out what is kept: a hash of texts is another one in another process."""
+        return Workload, tuple(getattr(self, field.name) for field in fields(self))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
+
+    @cached_property
     def num_classes(self) -> int:
         """Number of classes of equal blocks."""
         return 1 + max((block.block_class for block in self.blocks), default=-1)
 
-    @property
+    @cached_property
     def num_params(self) -> int:
         """Elements of all parameters, tied ones once."""
         return sum(parameter.num_elements for parameter in self.parameters)
 
-    @property
+    @cached_property
     def num_trainable_params(self) -> int:
         """Elements of the parameters that have gradients and optimizer states."""
         return sum(parameter.num_elements for parameter in self.parameters if parameter.trainable)
