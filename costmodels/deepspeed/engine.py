@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
 from costmodels.deepspeed.memory import memory
 from costmodels.deepspeed.refusal import refusal, refusal_of_knobs
+from costmodels.deepspeed.schedule import schedule
 from costmodels.deepspeed.traffic import traffic
 from costmodels.engine import Assignment, EngineMemory, Message
+from costmodels.schedule import Schedule
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
 
@@ -39,6 +41,10 @@ class DeepSpeed:
     def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
         """Returns every message that one rank takes part in during one steady optimizer step, sorted."""
         return traffic(workload, assignment, shape, self.knobs(workload, assignment, shape))
+
+    def schedule(self, workload: Workload, assignment: Assignment, shape: StepShape) -> Schedule:
+        """Returns the same messages in order, among what is computed."""
+        return schedule(workload, assignment, shape, self.knobs(workload, assignment, shape))
 
     def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
         """Returns what DeepSpeed holds beside the activations."""

@@ -35,6 +35,8 @@ class Gather:
     """From the secondary partition (hpZ), over its group."""
     phase: Phase
     segment: int
+    fetch: int
+    """How many fetches come before the one at which it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,7 @@ class _Coordinator:
         for secondary in (True, False):
             together = tuple(sorted(p for p in wanted if (p in self.with_secondary) == secondary))
             if together:
-                self.sent.append(Gather(together, secondary, hook.phase, hook.segment))
+                self.sent.append(Gather(together, secondary, hook.phase, hook.segment, self.step))
                 self.inflight.update(dict.fromkeys(together, together))
                 self.arriving.update(together)
                 self.begun.update(together)

@@ -27,7 +27,7 @@ _STAGE_3_NORM_BYTES = 8
 _FLAG_BYTES = 1
 """The overflow flag, a byte. Source: `has_overflow`, stage_1_and_2.py and stage3.py."""
 
-_Sent = tuple[Operation, int, int, int, Cause]
+Sent = tuple[Operation, int, int, int, Cause]
 """(operation, degree_from, degree_to, message_bytes, cause)."""
 
 
@@ -48,13 +48,17 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs:
         sent = Counter(_flat(workload, shape, knobs))
     else:
         sent = _partitioned(workload, assignment, shape, knobs)
-    return tuple(
-        Message(operation, degree_from, degree_to, size, count, cause, cause == "boundary" and knobs.overlap_comm)
-        for (operation, degree_from, degree_to, size, cause), count in sorted(sent.items())
-    )
+    return tuple(as_message(kind, count, knobs) for kind, count in sorted(sent.items()))
 
 
-def _unsharded(workload: Workload, shape: StepShape) -> Iterator[_Sent]:
+def as_message(kind: Sent, count: int, knobs: Knobs) -> Message:
+    """Returns `count` equal messages of a kind."""
+    operation, degree_from, degree_to, size, cause = kind
+    beside_backward = cause == "boundary" and knobs.overlap_comm
+    return Message(operation, degree_from, degree_to, size, count, cause, beside_backward)
+
+
+def _unsharded(workload: Workload, shape: StepShape) -> Iterator[Sent]:
     """Stage 0: one all-reduce of all gradients at the last micro-batch's end."""
     width = BYTES_PER_ELEMENT[shape.precision]
     sizes = (parameter.num_elements for parameter in workload.parameters if parameter.trainable)
@@ -62,7 +66,7 @@ def _unsharded(workload: Workload, shape: StepShape) -> Iterator[_Sent]:
         yield "all_reduce", 1, shape.world_size, sum(bucket) * width, "boundary"
 
 
-def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
+def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
     """Stages 1 and 2: gradients are all-reduced, not reduce-scattered; updated parameters are gathered at once.
 
     Stage 1 reduces once per step, in the order of parameters, or of gradients with `overlap_comm`. Stage 2 reduces in
@@ -76,11 +80,9 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]
     order = gradient_order(workload, knobs)
     if not by_gradient:
         order = tuple(sorted(order))
-    cause: Cause = "backward" if knobs.stage == 2 else "boundary"
     for _ in range(shape.num_micro_batches if knobs.stage == 2 else 1):
         for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):
-            for operation, pieces in shards.messages(bucket, knobs):
-                yield operation, 1, world, sum(pieces) * width, cause
+            yield from flat_bucket_messages(bucket, shards, shape, knobs)
     if _checks_overflow(shape, knobs):
         yield "all_reduce", 1, world, _FLAG_BYTES, "control"
     if knobs.compute_grad_norm:
@@ -88,15 +90,22 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]
     yield "all_gather", 1, world, shards.elements * width, "update"
 
 
+def flat_bucket_messages(bucket: tuple[int, ...], shards: FlatShards, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
+    """Yields what stages 1 and 2 send for the gradients of one bucket."""
+    cause: Cause = "backward" if knobs.stage == 2 else "boundary"
+    for operation, pieces in shards.messages(bucket, knobs):
+        yield operation, 1, shape.world_size, sum(pieces) * BYTES_PER_ELEMENT[shape.precision], cause
+
+
 def _checks_overflow(shape: StepShape, knobs: Knobs) -> bool:
     return shape.precision == "fp16" or (shape.precision == "bf16" and knobs.check_grad_overflow)
 
 
-def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> Counter[_Sent]:
+def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> Counter[Sent]:
     """Stage 3: every parameter is padded to a multiple of N and gathered with what its module or prefetch joins."""
     world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
     padded = [-(-parameter.num_elements // world) * world for parameter in workload.parameters]
-    sent: Counter[_Sent] = Counter()
+    sent: Counter[Sent] = Counter()
     # Equal micro-batches are one object, and are counted together: M can be in the hundreds.
     for _, equal in groupby(
         gathers(workload, hooks(workload, assignment, knobs), knobs, shape.num_micro_batches), key=id
@@ -116,7 +125,7 @@ def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, k
     return sent
 
 
-def gathered(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs) -> _Sent:
+def gathered(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs) -> Sent:
     """Returns the message of one of stage 3's gathers."""
     world = shape.world_size
     degree = knobs.hpz_partition_size if gather.secondary else world
@@ -125,7 +134,7 @@ def gathered(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs)
     return "all_gather", 1, degree, size * BYTES_PER_ELEMENT[shape.precision], phase
 
 
-def bucket_messages(bucket: tuple[int, ...], workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[_Sent]:
+def bucket_messages(bucket: tuple[int, ...], workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
     """Yields what stage 3 sends for the gradients of one bucket."""
     world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
     elements = sum(workload.parameters[parameter].num_elements for parameter in bucket)
