@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
+
+if TYPE_CHECKING:
+    from costmodels.schedule import Schedule
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -114,6 +117,10 @@ class Engine(Protocol):
 
     def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
         """Returns every message that one rank takes part in during one optimizer step, in a fixed order."""
+        ...
+
+    def schedule(self, workload: Workload, assignment: Assignment, shape: StepShape) -> Schedule:
+        """Returns the same messages in order of execution, among what is computed before and after them."""
         ...
 
     def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:

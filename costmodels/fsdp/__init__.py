@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from costmodels.degrees import why_not_nested, why_not_secondary
 from costmodels.engine import Assignment, Engine, EngineMemory, Message
 from costmodels.fsdp.memory import memory
+from costmodels.fsdp.schedule import schedule
 from costmodels.fsdp.traffic import traffic
+from costmodels.schedule import Schedule
 from costmodels.states import NUM_MOMENTS
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
@@ -31,6 +33,10 @@ class _Fsdp:
     def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
         """Returns the messages of one rank in one optimizer step."""
         return traffic(workload, assignment, shape)
+
+    def schedule(self, workload: Workload, assignment: Assignment, shape: StepShape) -> Schedule:
+        """Returns the same messages in order, among what is computed."""
+        return schedule(workload, assignment, shape)
 
     def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
         """Returns what the fullest rank holds beside activations."""

@@ -26,7 +26,7 @@ from costmodels.states import StateWidths, num_block_params, shard_elements, sta
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
-__all__ = ["BlockTraffic", "is_sent", "traffic"]
+__all__ = ["BlockTraffic", "block_traffic", "is_sent", "traffic"]
 
 
 def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
@@ -37,19 +37,24 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tup
         assignment: one strategy per class of blocks, each nested in the world.
         shape: micro-batches and precision.
     """
-    widths = state_widths(shape.precision, shape.optimizer)
-    differentiated = {segment.block for segment in workload.segments if segment.phase == "backward"}
-    blocks = [
-        BlockTraffic(
-            assignment[block.block_class], *num_block_params(workload, block), number in differentiated, shape, widths
-        )
-        for number, block in enumerate(workload.blocks)
-    ]
+    blocks = block_traffic(workload, assignment, shape)
     sent = [block.forward() for block in blocks]
     sent += [message for block in reversed(blocks) for message in block.backward()]
     sent += [message for block in reversed(blocks) for message in block.boundary()]
     sent += [block.update() for block in blocks]
     return _merged(message for message in sent if is_sent(message))
+
+
+def block_traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[BlockTraffic, ...]:
+    """Returns what each block sends, in the order of `Workload.blocks`."""
+    widths = state_widths(shape.precision, shape.optimizer)
+    differentiated = {segment.block for segment in workload.segments if segment.phase == "backward"}
+    return tuple(
+        BlockTraffic(
+            assignment[block.block_class], *num_block_params(workload, block), number in differentiated, shape, widths
+        )
+        for number, block in enumerate(workload.blocks)
+    )
 
 
 def is_sent(message: Message) -> bool:
