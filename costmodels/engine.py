@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
@@ -63,16 +67,55 @@ class Components:
     @property
     def total_bytes(self) -> int:
         """Sum of all components."""
-        return sum(getattr(self, name) for name in _COMPONENTS)
+        return (
+            self.parameters
+            + self.gradients
+            + self.optimizer_states
+            + self.activations
+            + self.gathered_parameters
+            + self.buffers
+            + self.optimizer_step
+            + self.reserved
+        )
 
     def __add__(self, other: Components) -> Components:
-        return Components(*(getattr(self, name) + getattr(other, name) for name in _COMPONENTS))
+        return Components(
+            self.parameters + other.parameters,
+            self.gradients + other.gradients,
+            self.optimizer_states + other.optimizer_states,
+            self.activations + other.activations,
+            self.gathered_parameters + other.gathered_parameters,
+            self.buffers + other.buffers,
+            self.optimizer_step + other.optimizer_step,
+            self.reserved + other.reserved,
+        )
 
 
-_COMPONENTS = tuple(field.name for field in fields(Components))
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What an engine holds where it changes within segments, as gradients come; many memories share one."""
+
+    segments: tuple[tuple[Components, ...], ...]
+    """One per `Workload.segments`. For n `Segment.gradients` 2n + 1: before the first is complete, as it comes, after
+    it, as the second comes, and so on. Any other number: the worst is held throughout."""
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Parts of each segment."""
+        return tuple(len(parts) for parts in self.segments)
+
+    @cached_property
+    def worst(self) -> tuple[Components, ...]:
+        """The greatest of each segment; the first of equal ones."""
+        return tuple(max(parts, key=lambda held: held.total_bytes) for parts in self.segments)
+
+    @cached_property
+    def total_bytes(self) -> NDArray[np.int64]:
+        """Bytes of all parts of all segments, joined."""
+        return np.array([held.total_bytes for parts in self.segments for held in parts], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EngineMemory:
     """What an engine holds on its fullest rank beside the activations of the workload."""
 
@@ -80,19 +123,26 @@ class EngineMemory:
     """Between two steps, when states exist and no micro-batch runs."""
     init_peak_bytes: int
     """Greatest bytes while the model and the engine are built."""
-    during_segment: tuple[Components, ...]
-    """One per `Workload.segments`, beyond `at_rest`: gathered parameters, unreduced gradients, buckets in flight, at
-    the worst moment of the segment in the worst micro-batch."""
     during_update: Components
     """Beyond `at_rest`, at the worst moment of the optimizer step."""
-    course: tuple[tuple[Components, ...], ...] = ()
-    """One per `Workload.segments`: what `during_segment` is made of, where it changes as gradients come. For n
-    `Segment.gradients` 2n + 1: before the first is complete, as it comes, after it, as the second comes, and so on.
-    Any other number: the worst is held throughout."""
+    throughout: tuple[Components, ...] = ()
+    """One per `Workload.segments`, or none: held beyond `at_rest` from its beginning to its end: gathered parameters,
+    in the worst micro-batch."""
+    course: Course | None = None
+    """Held beyond `throughout`: unreduced gradients, buckets in flight. None: nothing."""
     entering_segment: tuple[Components, ...] = ()
-    """One per `Workload.segments`, where more is held as it begins than at the peak of its activations."""
+    """One per `Workload.segments`, where more is held as it begins than at the peak of its activations; or none."""
     host_bytes: int = 0
     """What the rank holds in its node's host memory; 0 on a CPU, where the device's memory is the host's."""
+
+    @cached_property
+    def during_segment(self) -> tuple[Components, ...]:
+        """One per `Workload.segments`, beyond `at_rest`: at the worst moment of the segment."""
+        if self.course is None:
+            return self.throughout
+        if not self.throughout:
+            return self.course.worst
+        return tuple(held + worst for held, worst in zip(self.throughout, self.course.worst, strict=True))
 
 
 Assignment = tuple[Strategy, ...]

@@ -12,12 +12,15 @@ throughout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from costmodels.engine import Assignment, Components, EngineMemory
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.engine import Assignment, Components, Course, EngineMemory
+from costmodels.places import AGAIN, ENTERING, Places, places
 from costmodels.strategy import StepShape
-from costmodels.workload import Timeline, Workload
+from costmodels.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,16 @@ def step_memory(
         reserved_bytes: Context, communicators and what the allocator cannot give, the same at all times.
     """
     rest = at_rest(workload, engine_memory)
-    found = moments(workload, engine_memory, assignment, shape, reserved_bytes)
+    walk = _walk(workload, engine_memory, assignment)
+    bytes_at = walk.bytes_at_places(shape)
+    update = _update(engine_memory)
     # The first of equal peaks, so that two runs name the same phase.
-    peak = max(found, key=lambda moment: moment.num_bytes)
+    peak = walk.moment(workload, int(np.argmax(bytes_at)), shape) if len(bytes_at) else update
+    if update.num_bytes > peak.num_bytes:
+        peak = update
     components = rest + peak.held + Components(activations=peak.activation_bytes, reserved=reserved_bytes)
     return StepMemory(
-        peak_bytes=peak.num_bytes,
+        peak_bytes=components.total_bytes,
         at_rest_bytes=rest.total_bytes + reserved_bytes,
         init_peak_bytes=engine_memory.init_peak_bytes + workload.buffer_bytes + reserved_bytes,
         peak_phase=peak.phase,
@@ -96,51 +103,93 @@ def moments(
     A segment that an engine enters with more than it holds at the peak of the activations gives one before them.
     """
     always_bytes = at_rest(workload, engine_memory).total_bytes + reserved_bytes
-    return tuple(
-        Moment(phase, activation_bytes, held, always_bytes + activation_bytes + held.total_bytes)
-        for phase, activation_bytes, held in _walk(workload, engine_memory, assignment, shape)
+    walk = _walk(workload, engine_memory, assignment)
+    bytes_at = walk.bytes_at_places(shape)
+    ends = (*walk.places.moments[1:].tolist(), len(bytes_at))
+    worst = (
+        first + int(np.argmax(bytes_at[first:end]))
+        for first, end in zip(walk.places.moments.tolist(), ends, strict=True)
     )
+    found = (*(walk.moment(workload, place, shape) for place in worst), _update(engine_memory))
+    return tuple(replace(moment, num_bytes=always_bytes + moment.num_bytes) for moment in found)
 
 
-def _walk(
+def moments_bytes(
     workload: Workload, engine_memory: EngineMemory, assignment: Assignment, shape: StepShape
-) -> Iterator[tuple[str, int, Components]]:
-    """Yields (phase, activation bytes, what the engine holds beyond at rest)."""
-    size = shape.micro_batch_size
-    alive_bytes = workload.input_bytes.at(size)
-    all_full = all(assignment[block.block_class].recompute == "full" for block in workload.blocks if block.recomputable)
-    entering = engine_memory.entering_segment or (None,) * len(workload.segments)
-    for number, (segment, entered) in enumerate(zip(workload.segments, entering, strict=True)):
-        block = workload.blocks[segment.block]
-        is_full = assignment[block.block_class].recompute == "full" if block.recomputable else all_full
-        recomputed = segment.recomputed if is_full else None
-        timeline = recomputed.timeline if recomputed else segment.timeline
-        name = block.name or "the root module"
-        if entered is not None:
-            yield f"{segment.phase} of {name}", alive_bytes, entered
-        course = _course(engine_memory, number, len(timeline.completed))
-        if segment.phase == "backward":
-            again = recomputed.again if recomputed else _NOTHING
-            yield f"recomputation of {name}", alive_bytes + again.peak_bytes(size), course[0]
-            alive_bytes += again.net_bytes.at(size)
-        peak_bytes, held = max(_laid_over(timeline, size, course), key=lambda found: found[0] + found[1].total_bytes)
-        yield f"{segment.phase} of {name}", alive_bytes + peak_bytes, held
-        alive_bytes += timeline.net_bytes.at(size)
-    yield "update", 0, engine_memory.during_update
+) -> NDArray[np.int64]:
+    """Returns the bytes of each of `moments`, without what is reserved: all that a choice between strategies needs."""
+    walk = _walk(workload, engine_memory, assignment)
+    greatest = np.maximum.reduceat(walk.bytes_at_places(shape), walk.places.moments) if workload.segments else []
+    found: NDArray[np.int64] = np.append(greatest, engine_memory.during_update.total_bytes).astype(np.int64)
+    return found + at_rest(workload, engine_memory).total_bytes
 
 
-def _course(engine_memory: EngineMemory, number: int, num_gradients: int) -> tuple[Components, ...]:
-    """Returns what the engine holds through a segment of so many gradients: as each comes, and in between."""
-    course = engine_memory.course[number] if engine_memory.course else ()
-    if len(course) == 2 * num_gradients + 1:
-        return course
-    return (engine_memory.during_segment[number],) * (2 * num_gradients + 1)
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """An engine's bytes laid over the places of a step."""
+
+    engine_memory: EngineMemory
+    places: Places
+
+    def bytes_at_places(self, shape: StepShape) -> NDArray[np.int64]:
+        """Returns activations and what the engine holds beyond at rest, at each place."""
+        return self.places.activation_bytes(shape.micro_batch_size) + self._held_bytes()
+
+    def moment(self, workload: Workload, place: int, shape: StepShape) -> Moment:
+        """Returns the moment that has its most bytes at this place."""
+        segment = workload.segments[self.places.segments[place]]
+        kind = int(self.places.kinds[place])
+        activation_bytes = int(self.places.activation_bytes(shape.micro_batch_size)[place])
+        held = self._held(place)
+        return Moment(
+            f"{'recomputation' if kind == AGAIN else segment.phase} of "
+            f"{workload.blocks[segment.block].name or 'the root module'}",
+            activation_bytes,
+            held,
+            activation_bytes + held.total_bytes,
+        )
+
+    def _held(self, place: int) -> Components:
+        """Returns what the engine holds beyond at rest at one place."""
+        number, memory = int(self.places.segments[place]), self.engine_memory
+        if self.places.kinds[place] == ENTERING:
+            return memory.entering_segment[number]
+        held = memory.throughout[number] if memory.throughout else Components()
+        if memory.course is None:
+            return held
+        parts = memory.course.segments[number]
+        told = len(parts) == self.places.lengths[number]
+        return held + (parts[self.places.positions[place]] if told else memory.course.worst[number])
+
+    def _held_bytes(self) -> NDArray[np.int64]:
+        """Returns the bytes of the same, at each place."""
+        memory, segments = self.engine_memory, self.places.segments
+        found = np.zeros(len(segments), np.int64)
+        if memory.throughout:
+            found += np.array([held.total_bytes for held in memory.throughout], np.int64)[segments]
+        if memory.course is not None:
+            found += self._course_bytes(memory.course)
+        if memory.entering_segment:
+            entering_bytes = np.array([held.total_bytes for held in memory.entering_segment], np.int64)
+            found = np.where(self.places.kinds == ENTERING, entering_bytes[segments], found)
+        return found
+
+    def _course_bytes(self, course: Course) -> NDArray[np.int64]:
+        """Returns what changes with the gradients; a segment's worst where it is not told when that is."""
+        segments = self.places.segments
+        lengths = np.array(course.lengths, np.int64)
+        told = lengths == np.array(self.places.lengths, np.int64)
+        part = (np.cumsum(lengths) - lengths)[segments] + np.where(told[segments], self.places.positions, 0)
+        if told.all():
+            return course.total_bytes[part]
+        worst_bytes = np.array([held.total_bytes for held in course.worst], np.int64)
+        return np.where(told[segments], course.total_bytes[part], worst_bytes[segments])
 
 
-def _laid_over(timeline: Timeline, size: int, course: tuple[Components, ...]) -> Iterator[tuple[int, Components]]:
-    """Yields the activations and what the engine holds: between the moments at which gradients come, and at them."""
-    yield from zip(timeline.peaks_bytes(size), course[::2], strict=True)
-    yield from zip(timeline.completing_bytes(size), course[1::2], strict=True)
+def _walk(workload: Workload, engine_memory: EngineMemory, assignment: Assignment) -> _Walk:
+    return _Walk(engine_memory, places(workload, assignment, with_entering=bool(engine_memory.entering_segment)))
 
 
-_NOTHING = Timeline()
+def _update(engine_memory: EngineMemory) -> Moment:
+    held = engine_memory.during_update
+    return Moment("update", 0, held, held.total_bytes)

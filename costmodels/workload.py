@@ -61,11 +61,16 @@ class Timeline:
 
     def peaks_bytes(self, micro_batch_size: int) -> tuple[int, ...]:
         """Returns the same before the first gradient is complete, from then to the second, and so on."""
-        return tuple(max(moment.at(micro_batch_size) for moment in summits) for summits in self._summits)
+        return tuple(max(moment.at(micro_batch_size) for moment in summits) for summits in self.summits)
 
     def completing_bytes(self, micro_batch_size: int) -> tuple[int, ...]:
         """Returns live bytes minus those at the beginning when each gradient is complete."""
-        return tuple(self._alive[position].at(micro_batch_size) for position in self.completed)
+        return tuple(moment.at(micro_batch_size) for moment in self.completing)
+
+    @property
+    def completing(self) -> tuple[Amount, ...]:
+        """Live bytes minus those at the beginning when each gradient is complete."""
+        return tuple(self._alive[position] for position in self.completed)
 
     @cached_property
     def _alive(self) -> tuple[Amount, ...]:
@@ -77,8 +82,8 @@ class Timeline:
         return tuple(alive)
 
     @cached_property
-    def _summits(self) -> tuple[tuple[Amount, ...], ...]:
-        """Between completions, the moments that are the greatest for some b: few, so that many b are quick."""
+    def summits(self) -> tuple[tuple[Amount, ...], ...]:
+        """Between completions, the live bytes that are the greatest for some b: few, so that many b are quick."""
         cuts = (0, *self.completed, len(self.events))
         return tuple(_upper_envelope(self._alive[first : last + 1]) for first, last in pairwise(cuts))
 

@@ -7,10 +7,10 @@ optimizers, which update in place. Every term was compared with real runs on glo
 
 from __future__ import annotations
 
-from costmodels.deepspeed import memory_gathered, memory_partitioned, memory_replicated
+from costmodels.deepspeed import memory_gathered, memory_offload, memory_partitioned, memory_replicated
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
 from costmodels.deepspeed.memory_sizes import Sizes
-from costmodels.engine import Assignment, Components, EngineMemory
+from costmodels.engine import Assignment, Components, Course, EngineMemory
 from costmodels.states import FP32_BYTES
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -26,35 +26,50 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
         knobs: DeepSpeed's settings; None: those that the planner chooses.
     """
     sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
-    rest, entering, courses, update, building_bytes = _of_stage(sizes, assignment)
+    rest, gathered, course, update, building_bytes = _of_stage(sizes, assignment)
     return EngineMemory(
         at_rest=rest,
         init_peak_bytes=building_bytes if sizes.knobs.stage == 3 else max(building_bytes, _casting_bytes(sizes)),
-        during_segment=tuple(max(course, key=lambda held: held.total_bytes) for course in courses),
         during_update=max(update, key=lambda held: held.total_bytes),
-        course=courses,
-        entering_segment=entering,
+        throughout=gathered.throughout,
+        course=course,
+        entering_segment=gathered.entering,
+        host_bytes=0 if shape.device == "cpu" else host_bytes(workload, assignment, shape, sizes.knobs),
     )
 
 
-_Held = tuple[Components, ...]
+def host_bytes(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs | None = None) -> int:
+    """Returns the bytes that the fullest rank takes of its node's host memory; the arguments as for `memory`."""
+    if assignment[0].offload == "none":
+        return 0
+    sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
+    if sizes.knobs.stage == 3:
+        return memory_offload.GatheredOffload(sizes, assignment).on_host.num_bytes
+    return memory_offload.PartitionedOffload(sizes).on_host.num_bytes
 
 
-def _of_stage(sizes: Sizes, assignment: Assignment) -> tuple[Components, _Held, tuple[_Held, ...], _Held, int]:
-    """Returns (at rest, entering each segment, its course, moments of the update, bytes while the engine is made)."""
+_OfStage = tuple[Components, memory_gathered.OfSegments, Course, tuple[Components, ...], int]
+"""At rest; what is gathered; the course of gradients; moments of the update; bytes while the engine is made."""
+
+_NOTHING_GATHERED = memory_gathered.OfSegments()
+
+
+def _of_stage(sizes: Sizes, assignment: Assignment) -> _OfStage:
     if sizes.knobs.stage == 0:
         return (
             memory_replicated.at_rest(sizes),
-            (),
+            _NOTHING_GATHERED,
             memory_replicated.during_segments(sizes),
             memory_replicated.during_update(sizes),
             memory_replicated.building_bytes(sizes),
         )
+    if assignment[0].offload != "none":
+        return _offloaded(sizes, assignment)
     if sizes.knobs.stage < 3:
         partitioned = memory_partitioned.Partitioned(sizes)
         return (
             memory_partitioned.at_rest(partitioned),
-            (),
+            _NOTHING_GATHERED,
             memory_partitioned.during_segments(partitioned),
             memory_partitioned.during_update(partitioned),
             memory_partitioned.building_bytes(partitioned),
@@ -62,10 +77,31 @@ def _of_stage(sizes: Sizes, assignment: Assignment) -> tuple[Components, _Held, 
     gathered = memory_gathered.Gathered(sizes, assignment)
     return (
         memory_gathered.at_rest(gathered),
-        memory_gathered.entering_segments(gathered),
+        memory_gathered.of_segments(gathered),
         memory_gathered.during_segments(gathered),
         memory_gathered.during_update(gathered),
         memory_gathered.building_bytes(gathered),
+    )
+
+
+def _offloaded(sizes: Sizes, assignment: Assignment) -> _OfStage:
+    """Returns the same where optimizer states lie on the host."""
+    if sizes.knobs.stage < 3:
+        partitioned = memory_offload.PartitionedOffload(sizes)
+        return (
+            memory_offload.rest_partitioned(partitioned),
+            _NOTHING_GATHERED,
+            memory_partitioned.during_segments(partitioned),
+            memory_offload.update_partitioned(partitioned),
+            memory_offload.building_partitioned(partitioned),
+        )
+    gathered = memory_offload.GatheredOffload(sizes, assignment)
+    return (
+        memory_offload.rest_gathered(gathered),
+        memory_gathered.of_segments(gathered),
+        memory_gathered.during_segments(gathered),
+        memory_offload.update_gathered(gathered),
+        memory_offload.building_gathered(gathered),
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from costmodels.deepspeed.memory_sizes import Sizes
-from costmodels.engine import Components
+from costmodels.engine import Components, Course
 
 
-def accumulation(sizes: Sizes, bucket_bytes: int = 0) -> tuple[tuple[Components, ...], ...]:
-    """Returns the course of each segment (see `EngineMemory.course`), in the worst micro-batch.
+def accumulation(sizes: Sizes, bucket_bytes: int = 0) -> Course:
+    """Returns the course of each segment (see `costmodels.engine.Course`), in the worst micro-batch.
 
     With several micro-batches all gradients are there from the first one on, and each that comes exists beside the
     older one for a moment; with one, each is taken over as it is. Buckets wait from the first complete gradient on.
@@ -25,4 +25,4 @@ def accumulation(sizes: Sizes, bucket_bytes: int = 0) -> tuple[tuple[Components,
             held_bytes += 0 if accumulates else arriving_bytes
             course.append(Components(gradients=held_bytes + unfinished_bytes, buffers=waiting_bytes))
         found.append(tuple(course))
-    return tuple(found)
+    return Course(tuple(found))

@@ -19,7 +19,7 @@ from costmodels.deepspeed.gather import MicroBatch, Window, gathers, persistent_
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import arrivals
-from costmodels.engine import Assignment, Components
+from costmodels.engine import Assignment, Components, Course
 from costmodels.states import FP32_BYTES, shard_elements
 
 
@@ -95,7 +95,7 @@ class Gathered:
         return self.sizes.width_bytes * padded * (self.sizes.gather_copies + (0 if in_place else 1))
 
     @cached_property
-    def reducing(self) -> tuple[tuple[tuple[Components, ...], ...], Components]:
+    def reducing(self) -> tuple[Course, Components]:
         """The course of gradients and reductions in each segment, and those of the last bucket at the end."""
         return _reducing(self)
 
@@ -125,29 +125,39 @@ def at_rest(part: Gathered) -> Components:
     )
 
 
-def entering_segments(part: Gathered) -> tuple[Components, ...]:
-    """Returns what each segment is entered with: all-gathers may still run that began in an earlier one."""
-    return tuple(
-        Components(gathered_parameters=window_bytes, activations=input_bytes)
-        for window_bytes, (input_bytes, _) in zip(
-            _window_bytes(part, lambda window: window.arriving), part.frozen_input_bytes, strict=True
-        )
-    )
-
-
-def during_segments(part: Gathered) -> tuple[tuple[Components, ...], ...]:
-    """Returns the course of each segment: gathered parameters, gradients that come, and reductions.
+@dataclass(frozen=True, slots=True)
+class OfSegments:
+    """What is held while a segment runs, gradients apart: gathered parameters, inputs of frozen linear maps.
 
     In the worst micro-batch; what is gathered is the most of the segment throughout.
-
-    When activations are at their peak, an all-gather of an earlier segment has ended and given up its copy.
     """
-    reducing, _ = part.reducing
-    window = _window_bytes(part, lambda window: window.begun)
-    return tuple(
-        tuple(held + Components(gathered_parameters=window_bytes, activations=input_bytes) for held in course)
-        for course, window_bytes, (_, input_bytes) in zip(reducing, window, part.frozen_input_bytes, strict=True)
+
+    throughout: tuple[Components, ...] = ()
+    """When activations are at their peak: an all-gather of an earlier segment has ended and given up its copy."""
+    entering: tuple[Components, ...] = ()
+    """As it begins: all-gathers may still run that began in an earlier one."""
+
+
+def of_segments(part: Gathered) -> OfSegments:
+    """Returns what is held in each segment beside gradients and their reductions."""
+    inputs = part.frozen_input_bytes
+    throughout = _window_bytes(part, lambda window: window.begun)
+    entering = _window_bytes(part, lambda window: window.arriving)
+    return OfSegments(
+        tuple(
+            Components(gathered_parameters=window_bytes, activations=input_bytes)
+            for window_bytes, (_, input_bytes) in zip(throughout, inputs, strict=True)
+        ),
+        tuple(
+            Components(gathered_parameters=window_bytes, activations=input_bytes)
+            for window_bytes, (input_bytes, _) in zip(entering, inputs, strict=True)
+        ),
     )
+
+
+def during_segments(part: Gathered) -> Course:
+    """Returns the course of each segment: gradients that come, and reductions."""
+    return part.reducing[0]
 
 
 def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int]:
@@ -171,7 +181,7 @@ def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int
     return found
 
 
-def _reducing(part: Gathered) -> tuple[tuple[tuple[Components, ...], ...], Components]:
+def _reducing(part: Gathered) -> tuple[Course, Components]:
     """Returns the course of gradients and reductions in each segment, and those of the last bucket at the end.
 
     A gradient larger than the bucket is not copied into it: it waits, for the next one or the end, where it is.
@@ -191,7 +201,7 @@ def _reducing(part: Gathered) -> tuple[tuple[tuple[Components, ...], ...], Compo
             waiting_bytes += sizes.width_bytes * sizes.elements[index] if sizes.waits(index) else 0
             moments.append(Components(gradients=waiting_bytes + unfinished_bytes))
         found.append(tuple(moments))
-    return tuple(found), Components(gradients=waiting_bytes, buffers=part.reduced_bytes(sent_for[None]))
+    return Course(tuple(found)), Components(gradients=waiting_bytes, buffers=part.reduced_bytes(sent_for[None]))
 
 
 def during_update(part: Gathered) -> tuple[Components, ...]:
@@ -223,13 +233,13 @@ def building_bytes(part: Gathered) -> int:
     rest = at_rest(part)
     held_bytes = rest.total_bytes - sizes.moments_bytes * part.shard_elements
     held_bytes += part.secondary_bytes(part.indices(trainable=True))
-    gathered_bytes = sizes.width_bytes * _gathered_one_by_one(part)
+    gathered_bytes = sizes.width_bytes * gathered_one_by_one(part)
     cloning_bytes = rest.parameters + FP32_BYTES * (part.shard_elements + part.largest_group_elements)
-    return max(_placing_bytes(part), cloning_bytes, held_bytes + gathered_bytes)
+    return max(placing_bytes(part), cloning_bytes, held_bytes + gathered_bytes)
 
 
-def _placing_bytes(part: Gathered) -> int:
-    """Bytes while parameters are given their weights: the whole one beside the shards so far, its own included."""
+def placing_bytes(part: Gathered) -> int:
+    """Returns the bytes while parameters are given their weights: the whole one beside the shards so far, its own included."""
     sizes = part.sizes
     shards_bytes = found_bytes = 0
     for index, elements in enumerate(sizes.elements):
@@ -238,8 +248,8 @@ def _placing_bytes(part: Gathered) -> int:
     return found_bytes
 
 
-def _gathered_one_by_one(part: Gathered) -> int:
-    """Elements of the largest parameter with its copy, and of the one before it the copy that gloo may give up late."""
+def gathered_one_by_one(part: Gathered) -> int:
+    """Returns the elements of the largest parameter with its copy, and of the one before it the copy that gloo may give up late."""
     copies = part.sizes.gather_copies
     persistent = frozenset(part.persistent)
     found = before = 0

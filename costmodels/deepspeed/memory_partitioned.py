@@ -17,10 +17,8 @@ from costmodels.deepspeed.memory_accumulation import accumulation
 from costmodels.deepspeed.memory_reduction import Kept, Reduction
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import FlatShards, arrivals
-from costmodels.engine import Components
+from costmodels.engine import Components, Course
 from costmodels.states import FP32_BYTES
-
-_Course = tuple[Components, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Partitioned:
         return self.sizes.width_bytes * self.sizes.num_buckets * self.sizes.knobs.reduce_bucket_size
 
     @cached_property
-    def reducing(self) -> tuple[tuple[_Course, ...], Components]:
+    def reducing(self) -> tuple[Course, Components]:
         """The course of each segment, and what its end holds, where backward reduces gradients as they are complete.
 
         In the worst micro-batch: stage 2 keeps one sum of earlier ones, to which the next is added when it is
@@ -67,7 +65,7 @@ def at_rest(part: Partitioned) -> Components:
     )
 
 
-def during_segments(part: Partitioned) -> tuple[_Course, ...]:
+def during_segments(part: Partitioned) -> Course:
     """Returns the course of each segment, gradients and buckets, in the worst micro-batch."""
     sizes = part.sizes
     if sizes.knobs.stage == 2:
@@ -77,13 +75,15 @@ def during_segments(part: Partitioned) -> tuple[_Course, ...]:
         return accumulating
     if sizes.shape.num_micro_batches == 1:
         return part.reducing[0]
-    return tuple(
-        tuple(max(pair, key=lambda held: held.total_bytes) for pair in zip(before, last, strict=True))
-        for before, last in zip(accumulating, part.reducing[0], strict=True)
+    return Course(
+        tuple(
+            tuple(max(pair, key=lambda held: held.total_bytes) for pair in zip(before, last, strict=True))
+            for before, last in zip(accumulating.segments, part.reducing[0].segments, strict=True)
+        )
     )
 
 
-def _reducing(part: Partitioned, kept_before_bytes: int, left_bytes: int) -> tuple[tuple[_Course, ...], Components]:
+def _reducing(part: Partitioned, kept_before_bytes: int, left_bytes: int) -> tuple[Course, Components]:
     """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile.
 
     The buckets are there from the first complete gradient on, in each micro-batch anew.
@@ -106,7 +106,7 @@ def _reducing(part: Partitioned, kept_before_bytes: int, left_bytes: int) -> tup
             course.append(reduction.now + beside + bucket)
         found.append(tuple(course))
     last = reduction.send(sent_for[None])
-    return tuple(found), last + Components(gradients=kept_before_bytes, buffers=part.bucket_bytes)
+    return Course(tuple(found)), last + Components(gradients=kept_before_bytes, buffers=part.bucket_bytes)
 
 
 def during_update(part: Partitioned) -> tuple[Components, ...]:
@@ -117,7 +117,7 @@ def during_update(part: Partitioned) -> tuple[Components, ...]:
     norm_bytes = NORM_BYTES * largest_piece if sizes.knobs.compute_grad_norm else 0
     flat_bytes = 0 if part.kept.is_compact else sizes.update_gradient_bytes(shard)
     return (
-        _last_reduction(part),
+        last_reduction(part),
         Components(gradients=part.kept.most_bytes, optimizer_step=norm_bytes),
         Components(gradients=part.kept.most_bytes, optimizer_step=flat_bytes),
         Components(optimizer_step=FP32_BYTES * shard),
@@ -125,8 +125,8 @@ def during_update(part: Partitioned) -> tuple[Components, ...]:
     )
 
 
-def _last_reduction(part: Partitioned) -> Components:
-    """What remains to be reduced when backward has ended: the last bucket, or in stage 1 without overlap all."""
+def last_reduction(part: Partitioned) -> Components:
+    """Returns what remains to be reduced when backward has ended: the last bucket, or in stage 1 without overlap all."""
     sizes = part.sizes
     if sizes.knobs.stage == 2 or sizes.knobs.overlap_comm:
         return part.reducing[1]

@@ -64,6 +64,11 @@ class Kept:
                 held[rank] += self.sizes.width_bytes * self.sizes.elements[index]
         return tuple(held)
 
+    def leaving_bytes(self, bucket: Iterable[int]) -> int:
+        """Bytes that are made of a reduced bucket to take it off the device: none, where it stays."""
+        del bucket
+        return 0
+
     @property
     def most_bytes(self) -> int:
         """Bytes that the fullest rank keeps."""
@@ -103,13 +108,19 @@ class Reduction:
             for rank in self._fullest.allocate(bucket):
                 late_bytes = copies[-1] if rank in freed_late else 0
                 moments.append(Components(gradients=beside_bytes + self._fullest.bytes_of(rank), buffers=late_bytes))
-        moments.append(self.now)
+        moments.append(self.now + self._leaving(bucket, copies[-1]))
         if self._sizes.knobs.stage == 1:
             self._fullest.hold(index for index in bucket if self._sizes.waits(index))
         if self._sizes.shape.device == "cpu":
             self._late_bytes = max(copies[-1], self._waiting_bytes)
         self._waiting_bytes = 0
         return max(moments, key=lambda held: held.total_bytes)
+
+    def _leaving(self, bucket: tuple[int, ...], copy_bytes: int) -> Components:
+        """What is made to take gradients off the device, beside the flat copy where that is given up late."""
+        made_bytes = self._kept.leaving_bytes(bucket)
+        late_bytes = copy_bytes if made_bytes and self._sizes.frees_late(copy_bytes) else 0
+        return Components(optimizer_step=made_bytes, buffers=late_bytes)
 
     def join(self, index: int) -> None:
         """Puts a gradient into the bucket, where its own memory is given up, or lets it wait where it is."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from costmodels.deepspeed.memory_accumulation import accumulation
 from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.deepspeed.reduce import engine_buckets, flat_copy
-from costmodels.engine import Components
+from costmodels.engine import Components, Course
 from costmodels.states import FP32_BYTES
 
 
@@ -25,7 +25,7 @@ def at_rest(sizes: Sizes) -> Components:
     )
 
 
-def during_segments(sizes: Sizes) -> tuple[tuple[Components, ...], ...]:
+def during_segments(sizes: Sizes) -> Course:
     """Returns the course of each segment: the gradients so far, or all of them from the second micro-batch on."""
     return accumulation(sizes)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodels.engine import Assignment, Components, EngineMemory
+from costmodels.engine import Assignment, Components, Course, EngineMemory
 from costmodels.fsdp.holds import Arrival, arrivals, holds, manner_of
 from costmodels.states import (
     FP32_BYTES,
@@ -54,14 +54,16 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Engi
     strategies = [assignment[block.block_class] for block in workload.blocks]
     trainable = [num_block_params(workload, block)[1] for block in workload.blocks]
     each = list(zip(trainable, strategies, strict=True))
-    courses = _courses(workload, strategies, widths, max((output_bytes(*one, widths) for one in each), default=0))
+    throughout, course = _courses(
+        workload, strategies, widths, max((output_bytes(*one, widths) for one in each), default=0)
+    )
     largest = max((num_block_params(workload, block)[0] for block in workload.blocks), default=0)
     return EngineMemory(
         at_rest=at_rest,
         # Blocks are built one after the other, each in fp32 before it is sharded.
         init_peak_bytes=at_rest.parameters + at_rest.optimizer_states + FP32_BYTES * largest,
-        during_segment=tuple(max(course, key=lambda held: held.total_bytes) for course in courses),
-        course=courses,
+        throughout=throughout,
+        course=course,
         during_update=Components(
             optimizer_step=sum(slice_bytes(*one, shape) for one in each),
             buffers=max((spread_bytes(*one, widths) for one in each), default=0),
@@ -90,8 +92,8 @@ def spread_bytes(num_trainable: int, strategy: Strategy, widths: StateWidths) ->
 
 def _courses(
     workload: Workload, strategies: Sequence[Strategy], widths: StateWidths, staged_bytes: int
-) -> tuple[tuple[Components, ...], ...]:
-    """Returns what is held through each segment: before the first gradient is complete, as it comes, and so on."""
+) -> tuple[tuple[Components, ...], Course]:
+    """Returns what is held throughout each segment, and the gradients that come and wait in it."""
     manners = [manner_of(strategy) for strategy in strategies]
     held = [Components(buffers=staged_bytes if each.phase == "backward" else 0) for each in workload.segments]
     for hold in holds(workload, widths):
@@ -103,7 +105,7 @@ def _courses(
         coming[arrival.segment].append(arrival)
     courses = []
     waiting: list[Arrival] = []
-    for position, components in enumerate(held):
+    for position in range(len(held)):
         waiting = [arrival for arrival in waiting if arrival.until >= position]
         course = [sum(each.num_bytes for each in waiting)]
         for arrival in coming[position]:
@@ -111,5 +113,5 @@ def _courses(
             if manners[arrival.block].is_reduced:
                 waiting.append(arrival)
             course.append(sum(each.num_bytes for each in waiting))
-        courses.append(tuple(components + Components(gradients=num_bytes) for num_bytes in course))
-    return tuple(courses)
+        courses.append(tuple(Components(gradients=num_bytes) for num_bytes in course))
+    return tuple(held), Course(tuple(courses))

@@ -7,7 +7,7 @@ from hand_workload import hand_workload, recomputed, timeline
 
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.memory import memory
-from costmodels.engine import Components, EngineMemory
+from costmodels.engine import Components, Course, EngineMemory
 from costmodels.memory import moments, step_memory
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Amount, Event, Timeline
@@ -37,7 +37,6 @@ def nothing_held(workload, update=0):
     return EngineMemory(
         at_rest=Components(parameters=1000),
         init_peak_bytes=2000,
-        during_segment=(Components(),) * len(workload.segments),
         during_update=Components(optimizer_step=update),
     )
 
@@ -110,8 +109,7 @@ def test_what_an_engine_holds_is_laid_over_the_moment_at_which_a_gradient_comes(
 
     def peak(*gradients):
         course = tuple(Components(gradients=held) for held in gradients)
-        worst = max(course, key=lambda held: held.gradients)
-        held = replace(nothing_held(workload), during_segment=(Components(), worst), course=((Components(),), course))
+        held = replace(nothing_held(workload), course=Course(((Components(),), course)))
         result = step_memory(workload, held, assignment(workload), shape())
         return result.peak_bytes - 1000
 
