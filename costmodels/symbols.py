@@ -53,3 +53,12 @@ BYTES_PER_S = _rate("w")
 """w: bytes per second of the device's memory."""
 LAUNCH_S = _rate("t")
 """t: host seconds per operator."""
+
+MOVED_WIDTH = _whole("m")
+"""m: bytes per parameter of a shard that cross the link between host and device."""
+HOST_WIDTH = _whole("h")
+"""h: bytes per parameter that an update on the host reads and writes."""
+LINK_BYTES_PER_S = _rate("w_L")
+"""w_L: bytes per second of a rank's link to its host, with all links at once."""
+HOST_BYTES_PER_S = _rate("w_H")
+"""w_H: bytes per second of a rank's part of the host's memory."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from costmodels.deepspeed.leaf_setting import leaf_setting
 from costmodels.engine import Assignment
-from costmodels.strategy import Precision, StepShape
+from costmodels.strategy import Offload, Precision, StepShape
 from costmodels.workload import Workload
 
 REDUCE_BUCKET_ELEMENTS = 50_000_000
@@ -33,6 +33,10 @@ DEFAULT_LEAF_CLASSES = (
 )
 """Classes whose modules stage 3 gathers whole without being told.
 Source: `DEFAULT_LEAF_MODULE_CLASSES`, deepspeed/runtime/zero/leaf_module_config.py, 0.19.8."""
+
+
+ALONE: dict[Offload, int] = {"none": 0, "optimizer": 2, "all": 3}
+"""The stage in which a single rank trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ def stage_of(assignment: Assignment, world_size: int) -> int | None:
         return None
     ((p, g, o), s) = points.pop()
     if world_size == 1:
-        return 0 if p == s == g == o == 1 else None
+        # Stages are about who keeps what; but only the optimizers of stages 1 to 3 can offload.
+        return ALONE[assignment[0].offload] if p == s == g == o == 1 else None
     if p == world_size:
         return 3 if p == g == o and s >= 1 and p % s == 0 else None
     return {(1, 1): 0, (1, world_size): 1, (world_size, world_size): 2}.get((g, o)) if p == s == 1 else None

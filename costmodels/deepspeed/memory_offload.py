@@ -108,9 +108,7 @@ def rest_partitioned(part: PartitionedOffload) -> Components:
     return _with_host(
         part.sizes,
         part.on_host,
-        Components(
-            parameters=sizes.width_bytes * (part.flat.elements + sum(sizes.frozen)), buffers=part.longest_bytes
-        ),
+        Components(parameters=sizes.width_bytes * (part.flat.elements + sum(sizes.frozen)), buffers=part.longest_bytes),
     )
 
 
@@ -176,9 +174,7 @@ def rest_gathered(part: GatheredOffload) -> Components:
     parameters = rest.parameters
     if part.offloads_parameters:
         parameters -= part.sizes.width_bytes * (part.shard_elements + part.sizes.shards(part.sizes.frozen))
-    return _with_host(
-        part.sizes, part.on_host, replace(rest, parameters=parameters, gradients=0, optimizer_states=0)
-    )
+    return _with_host(part.sizes, part.on_host, replace(rest, parameters=parameters, gradients=0, optimizer_states=0))
 
 
 def update_gathered(part: GatheredOffload) -> tuple[Components, ...]:

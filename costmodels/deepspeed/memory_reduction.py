@@ -117,9 +117,9 @@ class Reduction:
         return max(moments, key=lambda held: held.total_bytes)
 
     def _leaving(self, bucket: tuple[int, ...], copy_bytes: int) -> Components:
-        """What is made to take gradients off the device, beside the flat copy where that is given up late."""
+        """What is made to take gradients off the device, beside the flat copy where gloo gives that up late."""
         made_bytes = self._kept.leaving_bytes(bucket)
-        late_bytes = copy_bytes if made_bytes and self._sizes.frees_late(copy_bytes) else 0
+        late_bytes = copy_bytes if made_bytes and self._sizes.shape.device == "cpu" else 0
         return Components(optimizer_step=made_bytes, buffers=late_bytes)
 
     def join(self, index: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from costmodels.deepspeed.knobs import DEFAULT_LEAF_CLASSES, Knobs, choose_knobs
 from costmodels.engine import Assignment
-from costmodels.strategy import StepShape
+from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
 _ADAM = {"betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": True, "fused": True}
@@ -45,7 +45,7 @@ def ds_config(
         "steps_per_print": 1_000_000_000,
         "wall_clock_breakdown": False,
         "optimizer": _OPTIMIZERS[shape.optimizer],
-        "zero_optimization": _zero_optimization(knobs),
+        "zero_optimization": _zero_optimization(knobs) | _on_host(assignment[0], shape) | _quantized(assignment[0]),
         "data_types": {"grad_accum_dtype": knobs.grad_accum_precision or shape.precision},
     }
     if shape.optimizer == "sgd" and knobs.stage > 0:
@@ -55,6 +55,21 @@ def ds_config(
     if shape.precision == "fp16":
         config["fp16"] = dict(_FP16)
     return config
+
+
+def _on_host(strategy: Strategy, shape: StepShape) -> dict[str, Any]:
+    """Returns what goes to host memory; a CPU's memory cannot be pinned for a device."""
+    place = {"device": "cpu", "pin_memory": shape.device == "cuda"}
+    sections = {"none": (), "optimizer": ("offload_optimizer",), "all": ("offload_optimizer", "offload_param")}
+    return {section: dict(place) for section in sections[strategy.offload]}
+
+
+def _quantized(strategy: Strategy) -> dict[str, Any]:
+    keys = (
+        ("zero_quantized_weights", strategy.quantized_weights),
+        ("zero_quantized_gradients", strategy.quantized_gradients),
+    )
+    return {key: True for key, is_on in keys if is_on}
 
 
 def _zero_optimization(knobs: Knobs) -> dict[str, Any]:
