@@ -44,6 +44,8 @@ class CommunicationTime:
     """What can run beside compute: phi of all but the longest reduction of each micro-batch."""
     boundary_overlappable_ns: int
     """What can run beside the last backward: phi of all but the longest of the messages sent beside it."""
+    update_overlappable_ns: int
+    """What can run beside the first forward: phi of all but the longest of the messages sent beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def communication_time(
 
     In each micro-batch nothing hides the longest message of the forward, because the first block cannot compute
     before it is gathered, nor the longest reduction of the backward, because the last gradients cannot be sent before
-    they are computed. Neither depends on what is recomputed.
+    they are computed; once in a step, the same holds of the update's gathers and of the boundary's reductions. None of
+    them depends on what is recomputed.
     """
     sent = sum_messages(messages, network, speed)
     return CommunicationTime(
@@ -72,6 +75,7 @@ def communication_time(
         sent.overlappable["forward"] - _longest(sent.bare["forward"], num_micro_batches),
         sent.overlappable["backward"] - _longest(sent.bare["backward"], num_micro_batches),
         sent.overlappable["boundary"] - _longest(sent.bare["boundary"], 1),
+        sent.overlappable["update"] - _longest(sent.bare["update"], 1),
     )
 
 
@@ -83,10 +87,12 @@ def sum_messages(messages: tuple[Message, ...], network: Network, speed: DeviceS
     for message, (duration_ns, _) in zip(messages, message_times(messages, network), strict=True):
         part_ns = overlappable_ns(duration_ns, speed)
         duration[message.cause] += duration_ns * message.count
-        if message.cause == "boundary" and not message.beside_backward:
+        if (message.cause == "boundary" and not message.beside_backward) or (
+            message.cause == "update" and not message.beside_forward
+        ):
             continue
         overlappable[message.cause] += part_ns * message.count
-        if message.cause == "forward" or message.operation not in _GATHERS:
+        if message.cause in ("forward", "update") or message.operation not in _GATHERS:
             bare[message.cause].append((part_ns, message.count))
     return Sent(duration, overlappable, bare)
 

@@ -85,6 +85,8 @@ class ComputeTime:
     update_ns: int
     forward_overlappable_ns: int
     """What communication can run beside: phi of it (see `Computed`)."""
+    first_forward_overlappable_ns: int
+    """The same in the first micro-batch alone."""
     backward_overlappable_ns: int
     last_backward_overlappable_ns: int
     """The same in the last micro-batch alone."""
@@ -115,6 +117,7 @@ def compute_time(workload: Workload, assignment: Assignment, shape: StepShape, s
         backward_ns=backward.duration_ns * shape.num_micro_batches,
         update_ns=sum(update),
         forward_overlappable_ns=forward.overlappable_ns * shape.num_micro_batches,
+        first_forward_overlappable_ns=forward.overlappable_ns,
         backward_overlappable_ns=backward.overlappable_ns * shape.num_micro_batches,
         last_backward_overlappable_ns=backward.overlappable_ns,
     )

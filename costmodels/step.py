@@ -8,8 +8,9 @@ compute, k of communication, u of it that nothing can hide, and phi the part of 
 u is, in each micro-batch, the longest message of the forward (the first block cannot compute before it is gathered)
 and the longest reduction of the backward (the last gradients cannot be sent before they are computed); so one bucket
 as large as the model hides nothing. Gradients that an engine reduces at the boundary while the last backward still
-computes hide behind what that one micro-batch leaves, all but the longest of them; other messages of the boundary, of
-the update and of control stand alone. Every figure is whole nanoseconds, so that the parts sum to the step exactly,
+computes hide behind what that one micro-batch leaves, all but the longest of them; so do updated parameters that it
+gathers while the next step's first forward computes, behind what that forward leaves. Other messages of the boundary,
+of the update and of control stand alone. Every figure is whole nanoseconds, so that the parts sum to the step exactly,
 and each is linear or a maximum of linear terms, so that a solver can hold it.
 """
 
@@ -110,11 +111,17 @@ def step_time(
 def exposed_time(compute: ComputeTime, communication: CommunicationTime) -> ByCause:
     """Returns the communication of one step that its compute does not hide, by cause.
 
-    In a linear model: forward takes the greater of c + k - (what of compute is overlappable) and c + k - (what of
-    communication is). Backward and boundary together take the greatest of c + k less all of backward's compute, less
-    what of both communications is overlappable, and less backward's communication and the last backward's compute.
+    In a linear model: backward and boundary together take the greatest of c + k less all of backward's compute, less
+    what of both communications is overlappable, and less backward's communication and the last backward's compute;
+    forward and the messages of the update likewise, with the first forward's compute.
     """
     sent = communication.duration
+    forward_hides_ns = min(compute.forward_overlappable_ns, communication.forward_overlappable_ns)
+    first_hides_ns = min(
+        compute.first_forward_overlappable_ns,
+        compute.forward_overlappable_ns - forward_hides_ns,
+        communication.update_overlappable_ns,
+    )
     backward_hides_ns = min(compute.backward_overlappable_ns, communication.backward_overlappable_ns)
     last_hides_ns = min(
         compute.last_backward_overlappable_ns,
@@ -122,10 +129,10 @@ def exposed_time(compute: ComputeTime, communication: CommunicationTime) -> ByCa
         communication.boundary_overlappable_ns,
     )
     return ByCause(
-        sent.forward_ns - min(compute.forward_overlappable_ns, communication.forward_overlappable_ns),
+        sent.forward_ns - forward_hides_ns,
         sent.backward_ns - backward_hides_ns,
         sent.boundary_ns - last_hides_ns,
-        sent.update_ns,
+        sent.update_ns - first_hides_ns,
         sent.control_ns,
     )
 

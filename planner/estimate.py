@@ -27,7 +27,8 @@ MAX_GROUPS = 4
 _ALLOWED: dict[str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
 
 PHASES = ("forward", "backward", "alone")
-"""Forward, and backward with its boundary, overlap compute with communication; the update stands alone."""
+"""Forward with the update's messages, and backward with the boundary's, overlap compute with communication; the
+update's compute stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,14 @@ def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Ass
     sent = communication_time(
         engine.traffic(workload, assignment, shape), machine.network, shape.num_micro_batches, machine.speed
     )
-    forward_ns = compute.forward_ns + sent.duration.forward_ns
+    forward_ns = compute.forward_ns + sent.duration.forward_ns + sent.duration.update_ns
     backward_ns = compute.backward_ns + sent.duration.backward_ns + sent.duration.boundary_ns
-    alone_ns = sent.duration.update_ns + sent.duration.control_ns
-    hidden_ns = (
+    hidden_in_forward_ns = (
+        compute.forward_overlappable_ns,
+        sent.forward_overlappable_ns + sent.update_overlappable_ns,
+        sent.forward_overlappable_ns + compute.first_forward_overlappable_ns,
+    )
+    hidden_in_backward_ns = (
         compute.backward_overlappable_ns,
         sent.backward_overlappable_ns + sent.boundary_overlappable_ns,
         sent.backward_overlappable_ns + compute.last_backward_overlappable_ns,
@@ -158,9 +163,9 @@ def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Ass
     held = engine.memory(workload, assignment, shape)
     return _Exact(
         phases_ns=(
-            (forward_ns - compute.forward_overlappable_ns, forward_ns - sent.forward_overlappable_ns),
-            tuple(backward_ns - each_ns for each_ns in hidden_ns),
-            (compute.update_ns + alone_ns,),
+            tuple(forward_ns - each_ns for each_ns in hidden_in_forward_ns),
+            tuple(backward_ns - each_ns for each_ns in hidden_in_backward_ns),
+            (compute.update_ns + sent.duration.control_ns,),
         ),
         memory_bytes=tuple(moment.num_bytes for moment in moments(workload, held, assignment, shape)),
     )

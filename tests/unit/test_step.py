@@ -102,6 +102,30 @@ def test_what_hides_the_reductions_of_backward_does_not_hide_the_boundary_too() 
     assert (exposed.backward_ns, exposed.boundary_ns) == (1000, 4000 - 2000)
 
 
+def spread(count: int) -> Message:
+    """Gathers of updated parameters, 1000 ns each."""
+    return Message("all_gather", 1, 2, 2000, count, "update", beside_forward=True)
+
+
+def test_the_first_forward_hides_all_gathers_of_the_update_but_one() -> None:
+    assert timed(spread(4)).exposed == ByCause(update_ns=1000)
+    assert timed(spread(4), num_micro_batches=3).exposed == ByCause(update_ns=1000)
+
+
+def test_later_forwards_hide_nothing_of_the_update() -> None:
+    assert timed(spread(10), num_micro_batches=3).exposed == ByCause(update_ns=10_000 - 4000)
+
+
+def test_what_hides_the_gathers_of_forward_does_not_hide_the_update_too() -> None:
+    exposed = timed(gathers(4), spread(4)).exposed
+    assert (exposed.forward_ns, exposed.update_ns) == (1000, 4000 - 1000)
+
+
+def test_half_an_overlap_hides_half_of_the_update() -> None:
+    assert timed(spread(4), overlap=0.5).exposed.update_ns == 4000 - 1500
+    assert timed(spread(10), overlap=0.5).exposed.update_ns == 10_000 - 2000
+
+
 def test_kinds_join_messages_and_share_out_what_is_exposed() -> None:
     time = timed(
         gathers(4),
