@@ -239,7 +239,7 @@ def building_bytes(part: Gathered) -> int:
 
 
 def placing_bytes(part: Gathered) -> int:
-    """Returns the bytes while parameters are given their weights: the whole one beside the shards so far, its own included."""
+    """Returns the bytes while parameters are given their weights: a whole one beside the shards so far, and its own."""
     sizes = part.sizes
     shards_bytes = found_bytes = 0
     for index, elements in enumerate(sizes.elements):
@@ -249,7 +249,7 @@ def placing_bytes(part: Gathered) -> int:
 
 
 def gathered_one_by_one(part: Gathered) -> int:
-    """Returns the elements of the largest parameter with its copy, and of the one before it the copy that gloo may give up late."""
+    """Returns the elements of the largest parameter with its copy, and of one before it the copy that gloo gives up late."""
     copies = part.sizes.gather_copies
     persistent = frozenset(part.persistent)
     found = before = 0

@@ -126,7 +126,7 @@ def during_update(part: Partitioned) -> tuple[Components, ...]:
 
 
 def last_reduction(part: Partitioned) -> Components:
-    """Returns what remains to be reduced when backward has ended: the last bucket, or in stage 1 without overlap all."""
+    """Returns what is left to reduce when backward has ended: the last bucket, or in stage 1 without overlap all."""
     sizes = part.sizes
     if sizes.knobs.stage == 2 or sizes.knobs.overlap_comm:
         return part.reducing[1]
