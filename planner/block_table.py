@@ -1,42 +1,52 @@
 """What each strategy costs each block, at one micro-batch: all that the solver of per-class choices sees.
 
 For an engine whose blocks can differ (`costmodels.fsdp`), every cost of a step is a sum over its blocks, each by its
-own strategy, or a maximum of such sums. Equal blocks form a group; a choice is, for each group, how many of its blocks
-have each strategy. They take them in the order of their manners (`costmodels.fsdp.holds.Manner`), from the first block
-on, so that a choice says what each block does.
+own strategy, or a maximum of such sums. Within a block it is a sum again: of what (p, g, o) cost, of what s costs, and
+of what recomputation costs. Equal blocks form a group, and a choice says for each group how many of its blocks have
+each strategy and how many are recomputed.
+
+Which block has which follows from an order, so that no two choices differ by names alone. The first blocks are the
+recomputed ones: a forward that runs again finds least alive there. Strategies come in the order of their manners
+(`costmodels.fsdp.holds.Manner`), those that hold most last, where it is held the shortest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from costmodels.fsdp.holds import Manner
+from costmodels.compute import Computed
+from costmodels.fsdp.holds import Gathered, Manner, manner_of
 from costmodels.strategy import StepShape, Strategy
-from planner.cost_table import Amount
+
+_ORDER: tuple[Gathered, ...] = ("anew", "kept", "whole")
+
+
+class Sent(NamedTuple):
+    """Nanoseconds of messages, all micro-batches of a step together."""
+
+    duration_ns: int = 0
+    bare_ns: int = 0
+    """What of it compute cannot hide in any case."""
+    longest_ns: int = 0
+    """What else is exposed of the longest message, if no other block's is longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlockCost:
-    """One strategy of one block: whole ns and bytes, all micro-batches of a step together."""
+class DegreesCost:
+    """What (p, g, o) cost one block, in whole ns and bytes."""
 
-    strategy: Strategy
-    manner: int
-    """Index into its group's manners."""
-    forward_ns: int
-    """Communication."""
-    forward_bare_ns: int
-    """What of it compute cannot hide in any case."""
-    forward_longest_ns: int
-    """Its part of the message that is exposed if no other block's is longer."""
-    backward_ns: int
-    """Communication, boundary included, and the second forward where it is recomputed."""
-    backward_bare_ns: int
-    backward_longest_ns: int
-    recomputed_ns: int
-    """What of the second forward communication can run beside."""
-    alone_ns: int
-    """The update, and its messages."""
+    param_degree: int
+    grad_degree: int
+    optim_degree: int
+    forward: Sent
+    reduced: Sent
+    """In every micro-batch."""
+    boundary: Sent
+    spread: Sent
+    """What the update changed, beside the next step's first forward."""
+    optimizer_ns: int
     rest_bytes: int
     """Model states."""
     update_bytes: int
@@ -44,6 +54,24 @@ class BlockCost:
     """Held while this block's parameters are spread; the largest of any block counts."""
     output_bytes: int
     """Held in backward for the output of a reduction; the largest of any block counts."""
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether gradients are reduced as they come."""
+        return self.grad_degree > 1
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryCost:
+    """What gathering over s for backward costs one block whose parameters are sharded over p."""
+
+    param_degree: int
+    secondary_degree: int
+    gathered: Gathered
+    backward: Sent
+    """Gathered in every micro-batch."""
+    rest_bytes: int
+    """Of a second copy, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +82,45 @@ class BlockGroup:
     blocks: tuple[int, ...]
     """Indices into `Workload.blocks`, in order of execution."""
     recomputable: bool
-    """Whether its blocks can be recomputed at all."""
-    manners: tuple[Manner, ...]
-    """Of its costs, in their order."""
-    costs: tuple[BlockCost, ...]
-    """In order of their manners; none of equal manner is at least as good in everything as another."""
+    least_recomputed: int
+    most_recomputed: int
+    again: Computed
+    """The forward of one block that runs again, in one micro-batch."""
+    degrees: tuple[DegreesCost, ...]
+    secondaries: tuple[SecondaryCost, ...]
+
+    @property
+    def manners(self) -> tuple[Manner, ...]:
+        """The manners that its blocks can have, in their order."""
+        reduced = {each.param_degree: {False: False, True: False} for each in self.degrees}
+        for each in self.degrees:
+            reduced[each.param_degree][each.is_reduced] = True
+        found = {
+            Manner(each.gathered, is_reduced)
+            for each in self.secondaries
+            for is_reduced in (False, True)
+            if reduced.get(each.param_degree, {}).get(is_reduced)
+        }
+        return tuple(sorted(found, key=_place))
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Bytes that depend on the manner of one block."""
+    """Bytes that depend on what is chosen for one block."""
 
     block: int
-    bytes_by_manner: tuple[int, ...]
+    by_manner: tuple[int, ...]
     """One per entry of its group's `manners`."""
+    if_recomputed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """A sum of bytes: constant + what depends on blocks + what differs where all blocks that can be are recomputed."""
 
-    constant_bytes: int = 0
+    constant: int = 0
     terms: tuple[Term, ...] = ()
-    all_recomputed_bytes: int = 0
-
-    def at(self, manners: Mapping[int, int], all_recomputed: bool) -> int:
-        """Returns the bytes when each block has the manner of this number."""
-        chosen = sum(term.bytes_by_manner[manners[term.block]] for term in self.terms)
-        return self.constant_bytes + chosen + self.all_recomputed_bytes * all_recomputed
-
-    def bound(self, pick: Callable[..., int]) -> int:
-        """Returns a bound of the bytes: from below by `min`, from above by `max`."""
-        return (
-            self.constant_bytes
-            + sum(pick(term.bytes_by_manner) for term in self.terms)
-            + pick(0, self.all_recomputed_bytes)
-        )
+    if_all_recomputed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,115 +140,41 @@ class BlockTable:
 
     shape: StepShape
     groups: tuple[BlockGroup, ...]
-    forward_ns: tuple[int, int]
-    """Of all compute: (what communication cannot run beside, everything). The two bounds of the phase start here."""
-    backward_ns: tuple[int, int]
+    forward: Computed
+    """Of all blocks, in one micro-batch."""
+    backward: Computed
+    """The same, without recomputation."""
     stretches: tuple[Stretch, ...]
     always_bytes: int
     """Held whatever is chosen: the model's buffers."""
 
-    @property
-    def most_ns(self) -> int:
-        """Nanoseconds that no phase exceeds."""
-        most = sum(
-            len(group.blocks) * max(max(cost.forward_ns, cost.backward_ns) for cost in group.costs)
-            for group in self.groups
-        )
-        return most + max(*self.forward_ns, *self.backward_ns)
 
-    @property
-    def greatest_bytes(self) -> int:
-        """Bytes that no peak exceeds."""
-        return self._memory_bound(max)
+class GroupChoice(NamedTuple):
+    """What is chosen for one group."""
 
-    def least(self, amount: Amount) -> int:
-        """Returns an amount that no choice is below: ns of a step, or bytes at its peak."""
-        if amount == "memory":
-            return self._memory_bound(min)
-        return sum(
-            max(first_ns + self._bound(min, first), second_ns + self._bound(min, second))
-            for (first_ns, second_ns), (first, second) in zip((self.forward_ns, self.backward_ns), _BOUNDS, strict=True)
-        ) + self._bound(min, lambda cost: cost.alone_ns)
-
-    def totals(self, counts: Counts) -> tuple[int, int]:
-        """Returns (ns of a step, bytes at its peak) of a choice."""
-        chosen = [
-            (cost, number)
-            for group, numbers in zip(self.groups, counts, strict=True)
-            for cost, number in zip(group.costs, numbers, strict=True)
-            if number
-        ]
-
-        def total(value: Callable[[BlockCost], int]) -> int:
-            return sum(value(cost) * number for cost, number in chosen)
-
-        def largest(value: Callable[[BlockCost], int]) -> int:
-            return max((value(cost) for cost, _ in chosen), default=0)
-
-        longest = (largest(lambda cost: cost.forward_longest_ns), largest(lambda cost: cost.backward_longest_ns))
-        step_ns = total(lambda cost: cost.alone_ns) + sum(
-            max(first_ns + total(first), second_ns + total(second) + longest_ns)
-            for (first_ns, second_ns), (first, second), longest_ns in zip(
-                (self.forward_ns, self.backward_ns), _BOUNDS, longest, strict=True
-            )
-        )
-        rest_bytes = total(lambda cost: cost.rest_bytes)
-        update_bytes = total(lambda cost: cost.update_bytes) + largest(lambda cost: cost.spread_bytes)
-        peaks = self._peaks(counts, largest(lambda cost: cost.output_bytes))
-        return step_ns, self.always_bytes + rest_bytes + max(update_bytes, *peaks)
-
-    def _peaks(self, counts: Counts, output_bytes: int) -> Iterator[int]:
-        manners: dict[int, int] = {}
-        for group, numbers in zip(self.groups, counts, strict=True):
-            in_order = [cost.manner for cost, number in zip(group.costs, numbers, strict=True) for _ in range(number)]
-            manners.update(zip(group.blocks, in_order, strict=True))
-        all_recomputed = all(
-            group.manners[manners[group.blocks[-1]]].is_recomputed for group in self.groups if group.recomputable
-        )
-        alive_bytes = 0
-        for stretch in self.stretches:
-            alive_bytes += stretch.change.at(manners, all_recomputed)
-            for moment in stretch.moments:
-                yield alive_bytes + moment.at(manners, all_recomputed) + output_bytes * stretch.is_backward
-
-    def _bound(self, pick: Callable[[Iterable[int]], int], value: Callable[[BlockCost], int]) -> int:
-        return sum(len(group.blocks) * pick(map(value, group.costs)) for group in self.groups)
-
-    def _memory_bound(self, pick: Callable[..., int]) -> int:
-        rest_bytes = self._bound(pick, lambda cost: cost.rest_bytes)
-        update_bytes = self._bound(pick, lambda cost: cost.update_bytes)
-        once_bytes = [
-            pick(cost.output_bytes + cost.spread_bytes for group in self.groups for cost in group.costs)
-            for _ in self.groups[:1]
-        ]
-        peaks = [update_bytes]
-        alive_bytes = 0
-        for stretch in self.stretches:
-            alive_bytes += stretch.change.bound(pick)
-            peaks += [alive_bytes + moment.bound(pick) for moment in stretch.moments]
-        return self.always_bytes + rest_bytes + max(peaks) + (sum(once_bytes) if pick is max else 0)
+    strategies: tuple[tuple[Strategy, int], ...]
+    """Without recomputation, each with its number of blocks."""
+    num_recomputed: int
 
 
-_BOUNDS: tuple[tuple[Callable[[BlockCost], int], Callable[[BlockCost], int]], ...] = (
-    (lambda cost: cost.forward_ns, lambda cost: cost.forward_bare_ns),
-    (lambda cost: cost.backward_ns - cost.recomputed_ns, lambda cost: cost.backward_bare_ns),
-)
-"""What both bounds of forward and of backward add for a block: behind compute, and beside it."""
+Choice = tuple[GroupChoice, ...]
+"""One for each group."""
 
 
-Counts = tuple[tuple[int, ...], ...]
-"""For each group, how many of its blocks have each of its costs."""
-
-
-def strategies_of(table: BlockTable, counts: Counts) -> dict[int, Strategy]:
+def strategies_of(table: BlockTable, choice: Choice) -> dict[int, Strategy]:
     """Returns the strategy of each block, by its index in `Workload.blocks`."""
     chosen: dict[int, Strategy] = {}
-    for group, numbers in zip(table.groups, counts, strict=True):
-        in_order = [cost.strategy for cost, number in zip(group.costs, numbers, strict=True) for _ in range(number)]
-        chosen.update(zip(group.blocks, in_order, strict=True))
+    for group, (strategies, num_recomputed) in zip(table.groups, choice, strict=True):
+        in_order = [each for each, number in in_order_of_manners(strategies) for _ in range(number)]
+        for number, (block, strategy) in enumerate(zip(group.blocks, in_order, strict=True)):
+            chosen[block] = replace(strategy, recompute="full") if number < num_recomputed else strategy
     return chosen
 
 
-def groups_of_blocks(groups: Sequence[BlockGroup]) -> dict[int, int]:
-    """Returns the number of the group of each block."""
-    return {block: number for number, group in enumerate(groups) for block in group.blocks}
+def in_order_of_manners(strategies: Sequence[tuple[Strategy, int]]) -> Iterator[tuple[Strategy, int]]:
+    """Yields strategies in the order in which equal blocks take them."""
+    yield from sorted(strategies, key=lambda each: (_place(manner_of(each[0])), each[0]))
+
+
+def _place(manner: Manner) -> tuple[int, bool]:
+    return (_ORDER.index(manner.gathered), manner.is_reduced)

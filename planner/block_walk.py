@@ -12,7 +12,7 @@ from costmodels.fsdp.holds import Arrival, Hold, Manner, arrivals, holds
 from costmodels.states import state_widths
 from costmodels.strategy import StepShape
 from costmodels.workload import Recomputed, Segment, Workload
-from planner.block_table import BlockGroup, Held, Stretch, Term, groups_of_blocks
+from planner.block_table import BlockGroup, Held, Stretch, Term
 
 
 def stretches(workload: Workload, groups: Sequence[BlockGroup], shape: StepShape) -> tuple[Stretch, ...]:
@@ -30,8 +30,7 @@ def stretches(workload: Workload, groups: Sequence[BlockGroup], shape: StepShape
 class _Walk:
     def __init__(self, workload: Workload, groups: Sequence[BlockGroup], shape: StepShape) -> None:
         widths = state_widths(shape.precision, shape.optimizer)
-        numbers = groups_of_blocks(groups)
-        self._manners = [groups[numbers[block]].manners for block in range(len(workload.blocks))]
+        self._manners = {block: group.manners for group in groups for block in group.blocks}
         self._workload, self._size = workload, shape.micro_batch_size
         self._starting: dict[int, list[Hold]] = defaultdict(list)
         self._ending: dict[int, list[Hold]] = defaultdict(list)
@@ -53,15 +52,17 @@ class _Walk:
         change += [self._term(hold.block, hold.holds, -hold.num_bytes) for hold in self._ending[number]]
         change += [self._waiting(arrival, -1) for arrival in self._reduced[number]]
         again_net = self._own(segment, lambda own: own.again.net_bytes.at(self._size))
+        again = self._own(segment, lambda own: own.again.peak_bytes(self._size))
         moments = []
-        if segment.phase == "backward":
-            moments.append(self._own(segment, lambda own: own.again.peak_bytes(self._size)))
         waiting = [Held()]
         for place, arrival in enumerate([*self._coming[number], None]):
+            if place == 0 or not self._tells(segment):
+                moments.append(_sum([again, *waiting]))
             moments.append(_sum([again_net, self._peak(segment, place), *waiting]))
             if arrival is not None:
                 coming = Held(arrival.num_bytes)
                 moments.append(_sum([again_net, self._completing(segment, place), coming, *waiting]))
+                moments += [] if self._tells(segment) else [_sum([again, coming, *waiting])]
                 waiting.append(self._waiting(arrival, 1))
         net = self._own(segment, lambda own: own.timeline.net_bytes.at(self._size))
         self._left = _sum([again_net, net, *waiting])
@@ -87,37 +88,35 @@ class _Walk:
 
     def _term(self, block: int, holds: Callable[[Manner], bool], num_bytes: int) -> Held:
         values = tuple(num_bytes if holds(manner) else 0 for manner in self._manners[block])
-        return _of_block(block, values)
+        least = min(values)
+        above = tuple(value - least for value in values)
+        return Held(least, (Term(block, above),) if any(above) else ())
 
     def _own(self, segment: Segment, amount: Callable[[Recomputed], int]) -> Held:
         """Returns an amount of the segment's own timeline, and of the forward that runs again."""
         plain = amount(Recomputed(segment.timeline))
-        again = amount(segment.recomputed) if segment.recomputed else plain
+        more = amount(segment.recomputed) - plain if segment.recomputed else 0
         if not self._workload.blocks[segment.block].recomputable:
-            return Held(plain, (), again - plain)
-        manners = self._manners[segment.block]
-        return _of_block(segment.block, tuple(again if each.is_recomputed else plain for each in manners))
-
-
-def _of_block(block: int, values: tuple[int, ...]) -> Held:
-    """Returns the values with their least one as a constant."""
-    least = min(values)
-    above = tuple(value - least for value in values)
-    return Held(least, (Term(block, above),) if any(above) else ())
+            return Held(plain, (), more)
+        manners = (0,) * len(self._manners[segment.block])
+        return Held(plain, (Term(segment.block, manners, more),) if more else ())
 
 
 def _sum(parts: Sequence[Held]) -> Held:
-    by_block: dict[int, tuple[int, ...]] = {}
-    for part in parts:
-        for term in part.terms:
-            old = by_block.get(term.block, (0,) * len(term.bytes_by_manner))
-            by_block[term.block] = tuple(a + b for a, b in zip(old, term.bytes_by_manner, strict=True))
-    together = [_of_block(block, values) for block, values in by_block.items()]
+    terms: dict[int, Term] = {}
+    for term in (term for part in parts for term in part.terms):
+        old = terms.get(term.block)
+        terms[term.block] = _both(old, term) if old else term
     return Held(
-        sum(part.constant_bytes for part in (*parts, *together)),
-        tuple(term for part in together for term in part.terms),
-        sum(part.all_recomputed_bytes for part in parts),
+        sum(part.constant for part in parts),
+        tuple(term for term in terms.values() if any(term.by_manner) or term.if_recomputed),
+        sum(part.if_all_recomputed for part in parts),
     )
+
+
+def _both(one: Term, other: Term) -> Term:
+    by_manner = tuple(a + b for a, b in zip(one.by_manner, other.by_manner, strict=True))
+    return Term(one.block, by_manner, one.if_recomputed + other.if_recomputed)
 
 
 def _undominated(moments: Sequence[Held]) -> tuple[Held, ...]:
@@ -132,10 +131,13 @@ def _undominated(moments: Sequence[Held]) -> tuple[Held, ...]:
 
 def _bounds(greater: Held, less: Held) -> bool:
     """Returns whether one is at least the other whatever is chosen."""
-    theirs = {term.block: term.bytes_by_manner for term in less.terms}
-    slack = greater.constant_bytes - less.constant_bytes
-    slack += min(0, greater.all_recomputed_bytes - less.all_recomputed_bytes)
-    for term in greater.terms:
-        other = theirs.pop(term.block, (0,) * len(term.bytes_by_manner))
-        slack += min(mine - its for mine, its in zip(term.bytes_by_manner, other, strict=True))
-    return slack - sum(max(values) for values in theirs.values()) >= 0
+    more = _sum([greater, _negative(less)])
+    slack = more.constant + min(0, more.if_all_recomputed)
+    return slack + sum(min(term.by_manner) + min(0, term.if_recomputed) for term in more.terms) >= 0
+
+
+def _negative(held: Held) -> Held:
+    terms = tuple(
+        Term(term.block, tuple(-value for value in term.by_manner), -term.if_recomputed) for term in held.terms
+    )
+    return Held(-held.constant, terms, -held.if_all_recomputed)

@@ -6,25 +6,25 @@ the table is the exact prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, replace
-from functools import cache
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
-
-import numpy as np
 
 from costmodels.communication import sum_messages
 from costmodels.compute import UPDATE_NS, Computed, overlappable_ns, segment_ns, update_width
-from costmodels.engine import Message
-from costmodels.fsdp.holds import Manner, manner_of
+from costmodels.degrees import legal_degrees, nests
+from costmodels.engine import Cause, Message
+from costmodels.fsdp.holds import manner_of
 from costmodels.fsdp.memory import output_bytes, slice_bytes, spread_bytes
 from costmodels.fsdp.traffic import BlockTraffic, is_sent
 from costmodels.states import num_block_params, state_bytes, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
-from planner.block_table import BlockCost, BlockGroup, BlockTable
+from planner.block_table import BlockGroup, BlockTable, DegreesCost, SecondaryCost, Sent
 from planner.block_walk import stretches
 from planner.machine import Machine
+
+_ONCE: tuple[Cause, ...] = ("boundary", "update")
+"""Sent once in a step; the longest message of all others is exposed in each micro-batch."""
 
 
 class _Kind(NamedTuple):
@@ -36,52 +36,31 @@ class _Kind(NamedTuple):
     differentiated: bool
     recomputable: bool
     forward: Computed
+    """In one micro-batch, of a block that can be recomputed."""
 
 
 def estimate_blocks(
-    workload: Workload,
-    machine: Machine,
-    strategies: Iterable[Strategy],
-    shape: StepShape,
-    may_recompute: tuple[bool, ...],
+    workload: Workload, machine: Machine, shape: StepShape, may_recompute: tuple[bool, ...]
 ) -> BlockTable:
     """Returns what every strategy costs every block of the ideal schedule.
 
     Args:
         workload: The traced step.
-        machine: Links and devices.
-        strategies: Candidates for each block, in the order that breaks ties.
+        machine: Links and devices; its levels say which degrees there are.
         shape: The micro-batch.
         may_recompute: What can be chosen for blocks that can be recomputed: (False,), (True,) or both.
     """
-    candidates = tuple(strategies)
     compute = _compute(workload, machine, shape)
     kinds: dict[_Kind, list[int]] = {}
     for index, kind in enumerate(_kinds(workload, compute)):
         kinds.setdefault(kind, []).append(index)
-    groups = tuple(
-        _group(kind, tuple(blocks), machine, candidates, shape, may_recompute) for kind, blocks in kinds.items()
-    )
+    groups = tuple(_group(kind, tuple(blocks), machine, shape, may_recompute) for kind, blocks in kinds.items())
     forward, backward = (
-        _sum(computed for phase, computed in compute.items() if phase[0] == name) for name in ("forward", "backward")
+        sum((computed for (phase, _), computed in compute.items() if phase == name), Computed())
+        for name in ("forward", "backward")
     )
-    times = shape.num_micro_batches
-    return BlockTable(
-        shape=shape,
-        groups=groups,
-        forward_ns=_bounds(forward, times),
-        backward_ns=_bounds(backward, times),
-        stretches=stretches(workload, groups, shape),
-        always_bytes=workload.buffer_bytes,
-    )
-
-
-def _bounds(computed: Computed, times: int) -> tuple[int, int]:
-    return ((computed.duration_ns - computed.overlappable_ns) * times, computed.duration_ns * times)
-
-
-def _sum(parts: Iterable[Computed]) -> Computed:
-    return sum(parts, Computed())
+    held = stretches(workload, groups, shape)
+    return BlockTable(shape, groups, forward, backward, held, workload.buffer_bytes)
 
 
 def _compute(workload: Workload, machine: Machine, shape: StepShape) -> dict[tuple[str, int], Computed]:
@@ -106,119 +85,84 @@ def _kinds(workload: Workload, compute: dict[tuple[str, int], Computed]) -> Iter
 
 
 def _group(
-    kind: _Kind,
-    blocks: tuple[int, ...],
-    machine: Machine,
-    strategies: Sequence[Strategy],
-    shape: StepShape,
-    may_recompute: tuple[bool, ...],
+    kind: _Kind, blocks: tuple[int, ...], machine: Machine, shape: StepShape, may_recompute: tuple[bool, ...]
 ) -> BlockGroup:
-    recomputes = may_recompute if kind.recomputable else (False,)
-    plain = _undominated(_costs(kind, machine, strategies, shape))
-    costs = [_recomputed(cost, kind, shape, recompute) for cost in plain for recompute in recomputes]
-    manners = tuple(sorted({manner_of(cost.strategy) for cost in costs}, key=_place))
-    numbered = [replace(cost, manner=manners.index(manner_of(cost.strategy))) for cost in costs]
+    degrees = legal_degrees(machine.level_sizes)
+    costs = _Costs(kind, machine, shape)
     return BlockGroup(
-        kind.block_class, blocks, kind.recomputable, manners, tuple(sorted(numbered, key=lambda cost: cost.manner))
+        block_class=kind.block_class,
+        blocks=blocks,
+        recomputable=kind.recomputable,
+        least_recomputed=len(blocks) if kind.recomputable and False not in may_recompute else 0,
+        most_recomputed=len(blocks) if kind.recomputable and True in may_recompute else 0,
+        again=kind.forward,
+        degrees=tuple(costs.of_degrees(degrees)),
+        secondaries=tuple(costs.of_secondaries(degrees)),
     )
 
 
-def _place(manner: Manner) -> tuple[bool, int, bool]:
-    """Returns where blocks of a manner come among equal ones: recomputed first, those that hold most last."""
-    return (not manner.is_recomputed, ("anew", "kept", "whole").index(manner.gathered), manner.is_reduced)
-
-
-def _recomputed(cost: BlockCost, kind: _Kind, shape: StepShape, recompute: bool) -> BlockCost:
-    if not recompute:
-        return cost
-    times = shape.num_micro_batches
-    again_ns = kind.forward.duration_ns * times
-    return replace(
-        cost,
-        strategy=replace(cost.strategy, recompute="full"),
-        backward_ns=cost.backward_ns + again_ns,
-        backward_bare_ns=cost.backward_bare_ns + again_ns,
-        recomputed_ns=kind.forward.overlappable_ns * times,
-    )
-
-
-def _costs(kind: _Kind, machine: Machine, strategies: Sequence[Strategy], shape: StepShape) -> Iterable[BlockCost]:
-    widths = state_widths(shape.precision, shape.optimizer)
-    parts = _Parts(kind, machine, shape)
-    for strategy in strategies:
-        forward = parts.forward(strategy.param_degree)
-        gather = parts.gather(strategy.secondary_degree)
-        reduce = parts.reduce(strategy.grad_degree)
-        boundary = parts.boundary(strategy.grad_degree, strategy.optim_degree)
-        update = parts.update(strategy.param_degree, strategy.optim_degree)
-        sent_ns = gather.duration_ns + reduce.duration_ns + boundary.duration_ns
-        yield BlockCost(
-            strategy=strategy,
-            manner=0,
-            forward_ns=forward.duration_ns,
-            forward_bare_ns=forward.duration_ns - forward.overlappable_ns,
-            forward_longest_ns=forward.longest_ns,
-            backward_ns=sent_ns,
-            backward_bare_ns=sent_ns - gather.overlappable_ns - reduce.overlappable_ns,
-            backward_longest_ns=reduce.longest_ns,
-            recomputed_ns=0,
-            alone_ns=update.duration_ns + parts.optimizer_ns(strategy.optim_degree),
-            rest_bytes=state_bytes(kind.num_params, kind.num_trainable, strategy, widths).total_bytes,
-            update_bytes=slice_bytes(kind.num_trainable, strategy, shape),
-            spread_bytes=spread_bytes(kind.num_trainable, strategy, widths),
-            output_bytes=output_bytes(kind.num_trainable, strategy, widths),
-        )
-
-
-class _Times(NamedTuple):
-    """What some messages of a block take in a step."""
-
-    duration_ns: int
-    overlappable_ns: int
-    longest_ns: int
-    """Overlappable, of the longest one, in all micro-batches together."""
-
-
-class _Parts:
-    """The messages of a block by the degrees that decide them: few, while strategies are many."""
+class _Costs:
+    """The costs of a block by the degrees that decide them: each message is timed once."""
 
     def __init__(self, kind: _Kind, machine: Machine, shape: StepShape) -> None:
-        widths = state_widths(shape.precision, shape.optimizer)
+        self._kind, self._machine, self._shape = kind, machine, shape
+        self._widths = state_widths(shape.precision, shape.optimizer)
 
-        def block(p: int, s: int, g: int, o: int) -> BlockTraffic:
-            strategy = Strategy(p, s, g, o)
-            return BlockTraffic(strategy, kind.num_params, kind.num_trainable, kind.differentiated, shape, widths)
-
-        def times(messages: Iterable[Message]) -> _Times:
-            sent = sum_messages(tuple(each for each in messages if is_sent(each)), machine.network, machine.speed)
-            longest_ns = max((part_ns for bare in sent.bare.values() for part_ns, _ in bare), default=0)
-            return _Times(
-                sum(sent.duration.values()), sum(sent.overlappable.values()), longest_ns * shape.num_micro_batches
+    def of_degrees(self, degrees: tuple[int, ...]) -> Iterator[DegreesCost]:
+        """Yields every (p, g, o) that nests, in ascending order."""
+        world_size = degrees[-1]
+        forward = {p: self._sent([self._block(p, p, p, p).forward()]) for p in degrees}
+        reduce = {g: self._sent(self._block(1, 1, g, g).backward()) for g in degrees}
+        boundary, update = {}, {}
+        optimizer_ns = {o: self._optimizer_ns(o) for o in degrees}
+        for o in degrees:
+            for d in degrees:
+                if o % d == 0:
+                    boundary[d, o] = self._sent(self._block(1, 1, d, o).boundary())
+                    update[d, o] = self._sent([self._block(d, d, d, o).update()])
+        for p, g, o in ((p, g, o) for p in degrees for g in degrees for o in degrees if nests(p, g, o, world_size)):
+            strategy = Strategy(p, p, g, o)
+            states = state_bytes(self._kind.num_params, self._kind.num_trainable, strategy, self._widths)
+            yield DegreesCost(
+                *(p, g, o),
+                forward=forward[p],
+                reduced=reduce[g],
+                boundary=boundary[g, o],
+                spread=update[p, o],
+                optimizer_ns=optimizer_ns[o],
+                rest_bytes=states.total_bytes,
+                update_bytes=slice_bytes(self._kind.num_trainable, strategy, self._shape),
+                spread_bytes=spread_bytes(self._kind.num_trainable, strategy, self._widths),
+                output_bytes=output_bytes(self._kind.num_trainable, strategy, self._widths),
             )
 
-        self.forward = cache(lambda p: times([block(p, p, p, p).forward()]))
-        self.gather = cache(lambda s: times(each for each in block(s, s, 1, s).backward()))
-        self.reduce = cache(lambda g: times(each for each in block(1, 1, g, g).backward()))
-        self.boundary = cache(lambda g, o: times(block(1, 1, g, o).boundary()))
-        self.update = cache(lambda p, o: times([block(p, p, p, o).update()]))
-        self.optimizer_ns = cache(
-            lambda o: UPDATE_NS(update_width(widths), kind.num_trainable, o, machine.speed.memory_bytes_per_s)
+    def of_secondaries(self, degrees: tuple[int, ...]) -> Iterator[SecondaryCost]:
+        """Yields every (p, s), in ascending order."""
+        # A block that reduces nothing sends in backward what it gathers.
+        gather = {s: self._sent(self._block(s, s, 1, s).backward()) for s in degrees}
+        for p, s in ((p, s) for p in degrees for s in degrees if p % s == 0):
+            strategy = Strategy(p, s, p, p)
+            states = state_bytes(self._kind.num_params, self._kind.num_trainable, strategy, self._widths)
+            yield SecondaryCost(p, s, manner_of(strategy).gathered, gather[s], states.secondary)
+
+    def _block(self, p: int, s: int, g: int, o: int) -> BlockTraffic:
+        strategy, kind = Strategy(p, s, g, o), self._kind
+        return BlockTraffic(
+            strategy, kind.num_params, kind.num_trainable, kind.differentiated, self._shape, self._widths
         )
 
+    def _sent(self, messages: Iterable[Message]) -> Sent:
+        sent = sum_messages(
+            tuple(each for each in messages if is_sent(each)), self._machine.network, self._machine.speed
+        )
+        duration_ns = sum(sent.duration.values())
+        longest_ns = [
+            part_ns * (1 if cause in _ONCE else self._shape.num_micro_batches)
+            for cause, bare in sent.bare.items()
+            for part_ns, _ in bare
+        ]
+        return Sent(duration_ns, duration_ns - sum(sent.overlappable.values()), max(longest_ns, default=0))
 
-def _undominated(costs: Iterable[BlockCost]) -> list[BlockCost]:
-    """Returns the costs that no other of the same manner is at least as good as in everything; of equals the first."""
-    by_manner: dict[Manner, list[BlockCost]] = {}
-    for cost in costs:
-        by_manner.setdefault(manner_of(cost.strategy), []).append(cost)
-    return [cost for rivals in by_manner.values() for cost in _front(rivals)]
-
-
-def _front(costs: list[BlockCost]) -> list[BlockCost]:
-    figures = np.array([astuple(cost)[2:] for cost in costs], dtype=np.int64)
-    order = np.lexsort((np.arange(len(costs)), figures.sum(axis=1, dtype=np.float64)))
-    kept: list[int] = []
-    for index in order:
-        if not kept or not (figures[kept] <= figures[index]).all(axis=1).any():
-            kept.append(int(index))
-    return [costs[index] for index in sorted(kept)]
+    def _optimizer_ns(self, optim_degree: int) -> int:
+        bytes_per_s = self._machine.speed.memory_bytes_per_s
+        return UPDATE_NS(update_width(self._widths), self._kind.num_trainable, optim_degree, bytes_per_s)

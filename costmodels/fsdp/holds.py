@@ -19,13 +19,8 @@ Gathered = Literal["anew", "kept", "whole"]
 
 
 class Manner(NamedTuple):
-    """All of a strategy that decides what is held when; its degrees decide no more than how large shards are.
+    """All of a strategy's degrees that decides what is held when; beyond that they decide how large shards are."""
 
-    In the order in which equal blocks take their strategies: those recomputed come first, because the forward that runs
-    again finds least alive in the first blocks; those that hold most come last, where it is held the shortest.
-    """
-
-    is_recomputed: bool
     gathered: Gathered
     is_reduced: bool
     """Gradients are reduced as they come (g > 1)."""
@@ -38,7 +33,7 @@ def manner_of(strategy: Strategy) -> Manner:
         gathered = "whole"
     elif strategy.secondary_degree == 1:
         gathered = "kept"
-    return Manner(strategy.recompute == "full", gathered, strategy.grad_degree > 1)
+    return Manner(gathered, strategy.grad_degree > 1)
 
 
 @dataclass(frozen=True, slots=True)

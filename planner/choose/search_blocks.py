@@ -17,7 +17,7 @@ from planner.choose.compete import compete
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.setting import Setting
 from planner.choose.systems import name_of, systems
-from planner.errors import InputError, UnsolvedError
+from planner.errors import InputError
 from planner.estimate_blocks import estimate_blocks
 from planner.evaluate import evaluate
 from planner.plan import Infeasible, Plan, SolverReport
@@ -37,7 +37,6 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
     tables = block_tables(asked)
     solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s)
     if solution is None:
-        _check_solved(asked, tables)
         return infeasible(asked, _smallest)
     chosen = block_candidate(asked, solution)
     if solution.step_ns != round(chosen.predicted.step_s * 1e9):
@@ -50,7 +49,7 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         objective_s=solution.step_ns / 1e9,
         bound_s=solution.bound / 1e9,
         gap=(solution.step_ns - solution.bound) / max(solution.step_ns, 1),
-        num_strategies=sum(len(group.costs) for table in tables for group in table.groups),
+        num_strategies=sum(len(group.degrees) for table in tables for group in table.groups),
         wall_s=time.perf_counter() - started_s,
     )
     return assemble(asked, chosen, report, alternatives(chosen, others), {})
@@ -73,16 +72,13 @@ def block_tables(asked: Setting) -> tuple[BlockTable, ...]:
     refusal = _refusal(asked)
     if refusal is not None:
         raise InputError(f"the fsdp engine cannot train this: {refusal}")
-    candidates = strategies(asked.machine.level_sizes)
     may_recompute = _RECOMPUTES[asked.job.recompute]
-    return tuple(
-        estimate_blocks(asked.workload, asked.machine, candidates, shape, may_recompute) for shape in asked.shapes
-    )
+    return tuple(estimate_blocks(asked.workload, asked.machine, shape, may_recompute) for shape in asked.shapes)
 
 
 def block_candidate(asked: Setting, solution: BlockSolution) -> Candidate:
     """Returns a solution with its exact prediction."""
-    workload, assignment = assign(asked.workload, strategies_of(solution.table, solution.counts))
+    workload, assignment = assign(asked.workload, strategies_of(solution.table, solution.choice))
     shape = solution.table.shape
     predicted = evaluate(
         workload, FSDP, asked.machine, assignment, shape, asked.budget_bytes, asked.graph.sequence_length
@@ -107,15 +103,3 @@ def _smallest(asked: Setting) -> Candidate:
     if solution is None:
         raise AssertionError("every choice fits in the greatest memory of all")
     return block_candidate(at_least, solution)
-
-
-def _check_solved(asked: Setting, tables: tuple[BlockTable, ...]) -> None:
-    """Raises UnsolvedError where something fits, and only the limit of seconds kept it from being found."""
-    limit_s = asked.job.solve_time_limit_s
-    if limit_s is None:
-        return
-    if min(table.least("memory") for table in tables) <= asked.budget_bytes:
-        raise UnsolvedError(
-            f"no choice was found to fit within {limit_s:g} s, and whether one does is not known; leave "
-            "--solve-time-limit out, or give more seconds"
-        )
