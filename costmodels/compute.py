@@ -9,6 +9,7 @@ from sympy import Max, ceiling
 from costmodels.engine import Assignment
 from costmodels.lower import Formula
 from costmodels.network import DeviceSpeed
+from costmodels.offload import offloaded_update_ns
 from costmodels.states import StateWidths, num_block_params, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.symbols import (
@@ -165,9 +166,17 @@ def class_update_ns(
 ) -> int:
     """Returns the nanoseconds that the optimizer takes for a rank's shards of all blocks of a class.
 
+    Of states in host memory, what is moved to and from them is included (`costmodels.offload`).
+
     Raises:
-        ValueError: an optimizer whose states are not known.
+        ValueError: an optimizer whose states are not known, or offload to a host that is not.
     """
+    if strategy.offload != "none":
+        return sum(
+            offloaded_update_ns(*num_block_params(workload, block), strategy, shape, speed)
+            for block in workload.blocks
+            if block.block_class == block_class
+        )
     width = update_width(state_widths(shape.precision, shape.optimizer))
     return sum(
         UPDATE_NS(width, num_block_params(workload, block)[1], strategy.optim_degree, speed.memory_bytes_per_s)
