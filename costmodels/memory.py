@@ -119,8 +119,9 @@ def moments_bytes(
 ) -> NDArray[np.int64]:
     """Returns the bytes of each of `moments`, without what is reserved: all that a choice between strategies needs."""
     walk = _walk(workload, engine_memory, assignment)
-    greatest = np.maximum.reduceat(walk.bytes_at_places(shape), walk.places.moments) if workload.segments else []
-    found: NDArray[np.int64] = np.append(greatest, engine_memory.during_update.total_bytes).astype(np.int64)
+    found = np.array([engine_memory.during_update.total_bytes], np.int64)
+    if workload.segments:
+        found = np.append(np.maximum.reduceat(walk.bytes_at_places(shape), walk.places.moments), found)
     return found + at_rest(workload, engine_memory).total_bytes
 
 
@@ -180,10 +181,11 @@ class _Walk:
         lengths = np.array(course.lengths, np.int64)
         told = lengths == np.array(self.places.lengths, np.int64)
         part = (np.cumsum(lengths) - lengths)[segments] + np.where(told[segments], self.places.positions, 0)
-        if told.all():
-            return course.total_bytes[part]
-        worst_bytes = np.array([held.total_bytes for held in course.worst], np.int64)
-        return np.where(told[segments], course.total_bytes[part], worst_bytes[segments])
+        found: NDArray[np.int64] = course.total_bytes[part]
+        if not told.all():
+            worst_bytes = np.array([held.total_bytes for held in course.worst], np.int64)
+            found = np.where(told[segments], found, worst_bytes[segments])
+        return found
 
 
 def _walk(workload: Workload, engine_memory: EngineMemory, assignment: Assignment) -> _Walk:

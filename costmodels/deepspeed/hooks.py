@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from costmodels.deepspeed.knobs import Knobs
@@ -72,7 +72,18 @@ def _hooks(workload: Workload, assignment: Assignment, leaves: _Leaves) -> tuple
         for moment in _timeline(workload, assignment, dict(leaves))
     )
     forward = tuple(hook for moment in timeline for hook in _forward_hooks(moment, moment.forward_segment))
-    return forward + tuple(_backward(timeline))
+    return Order((*forward, *_backward(timeline)))
+
+
+class Order(tuple[Hook, ...]):
+    """The hooks of a micro-batch: thousands, and asked for again and again, so that they keep their hash."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def _timeline(workload: Workload, assignment: Assignment, leaves: dict[str, tuple[int, ...]]) -> Iterator[_Moment]:

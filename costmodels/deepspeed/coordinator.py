@@ -1,0 +1,326 @@
+"""DeepSpeed's stage 3 coordinator, run on numbers: one micro-batch of one rank; every rank does the same.
+
+Source: `PartitionedParameterCoordinator`, deepspeed/runtime/zero/partitioned_param_coordinator.py, and
+`invalidate_secondary_tensor`, deepspeed/runtime/zero/stage3.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from costmodels.deepspeed.fetch_order import FetchOrder
+from costmodels.deepspeed.hooks import Hook
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.deepspeed.micro_batch import Gather, MicroBatch, Window
+from costmodels.workload import Workload
+
+
+def persistent_parameters(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
+    """Returns the parameters that stay gathered: the small ones, as far as the model's limit goes.
+
+    Source: `mark_persistent_parameters`, deepspeed/runtime/zero/parameter_offload.py, 0.19.8.
+    """
+    found, total = [], 0
+    for index, parameter in enumerate(workload.parameters):
+        elements = parameter.num_elements
+        if elements <= knobs.param_persistence_threshold and elements + total <= knobs.model_persistence_threshold:
+            found.append(index)
+            total += elements
+    return tuple(found)
+
+
+class State(NamedTuple):
+    """What one micro-batch leaves to the next one; equal states go on equally."""
+
+    recorded: bool
+    """The order of modules is known."""
+    available: frozenset[int]
+    """Parameters that are gathered, those that persist included."""
+    with_secondary: frozenset[int]
+    users: frozenset[tuple[int, frozenset[str]]]
+    """Modules that still use a parameter."""
+    released: frozenset[tuple[tuple[str, int], frozenset[int]]]
+    """DeepSpeed caches what a module may release at a step, the first time it asks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """All that a coordinator does not change; it stands for itself as a key."""
+
+    hooks: tuple[Hook, ...]
+    knobs: Knobs
+    num_segments: int
+    elements: list[int]
+    trainable: list[bool]
+    order: FetchOrder
+    persistent: frozenset[int]
+
+    @property
+    def first(self) -> State:
+        """The state before the first step."""
+        return State(False, self.persistent, frozenset(), frozenset(), frozenset())
+
+
+def question(workload: Workload, order: tuple[Hook, ...], knobs: Knobs) -> Question:
+    """Returns the question that a workload asks of a coordinator under some settings."""
+    elements = [parameter.num_elements for parameter in workload.parameters]
+    return Question(
+        hooks=order,
+        knobs=knobs,
+        num_segments=len(workload.segments),
+        elements=elements,
+        trainable=[parameter.trainable for parameter in workload.parameters],
+        order=FetchOrder(workload, order, elements),
+        persistent=frozenset(persistent_parameters(workload, knobs)),
+    )
+
+
+class Coordinator:
+    """A rank's coordinator from one state to the next."""
+
+    def __init__(self, asked: Question, state: State) -> None:
+        self.hooks, self.knobs, self.num_segments = asked.hooks, asked.knobs, asked.num_segments
+        self.elements, self.trainable = asked.elements, asked.trainable
+        self.order, self.persistent = asked.order, asked.persistent
+        self.available = set(state.available)
+        self.live_elements = sum(self.elements[p] for p in self.available if p not in self.persistent)
+        """Of what is available, without what persists; kept as it changes, since it is asked at every hook."""
+        self.with_secondary = set(state.with_secondary)
+        self.inflight: dict[int, tuple[int, ...]] = {}
+        """Gathered and not yet asked for, each with all that its message carries."""
+        self.arriving: set[int] = set()
+        """Of those, the ones whose message nobody has waited for."""
+        self.arriving_elements = 0
+        self.begun: set[int] = set()
+        """Of what arrives, the parameters whose message began in the present segment."""
+        self.begun_elements = 0
+        self.joined_elements = 0
+        """Of the buffers out of which joined parameters have been copied: the last one that is asked for frees it."""
+        self.users: dict[int, set[str]] = {parameter: set() for parameter in range(len(self.elements))}
+        for parameter, modules in state.users:
+            self.users[parameter].update(modules)
+        self.recorded = state.recorded
+        self.released = dict(state.released)
+        self.made_secondary: list[tuple[int, int]] = []
+        self.segment = -1
+        self.num_available = 0
+
+    def state(self) -> State:
+        """Returns what it leaves."""
+        return State(
+            self.recorded,
+            frozenset(self.available),
+            frozenset(self.with_secondary),
+            frozenset((parameter, frozenset(modules)) for parameter, modules in self.users.items() if modules),
+            frozenset(self.released.items()),
+        )
+
+    def micro_batch(self) -> MicroBatch:
+        """Runs one micro-batch; called once."""
+        self._reset()
+        self.sent: list[Gather] = []
+        self.windows: list[Window] = []
+        with_secondary = tuple(sorted(self.with_secondary))
+        self.segment = -1
+        for hook in self.hooks:
+            self._enter(hook.segment)
+            if hook.kind == "fetch":
+                self._fetch(hook)
+            else:
+                self._release(hook)
+            self._look()
+        self._enter(self.num_segments - 1)
+        self._release_leftovers()
+        self.recorded = True
+        return MicroBatch(tuple(self.sent), tuple(self.windows), with_secondary, tuple(self.made_secondary))
+
+    def _enter(self, segment: int) -> None:
+        """Goes on to `segment`; those without a hook, between the last one and this, hold what the last one left."""
+        for number in range(self.segment + 1, segment):
+            self.windows.append(Window(number, self.live_elements + self.joined_elements, self.arriving_elements, 0))
+        if segment != self.segment:
+            self.segment = segment
+            self.begun.clear()
+            self.begun_elements = 0
+            self._look()
+
+    def _look(self) -> None:
+        held = self.live_elements + self.joined_elements
+        window = Window(self.segment, held, self.arriving_elements, self.begun_elements)
+        if not self.windows or window != self.windows[-1]:
+            self.windows.append(window)
+
+    def update(self) -> None:
+        """The optimizer step partitions everything, gathers what persists, and lets secondary copies expire."""
+        for users in self.users.values():
+            users.clear()
+        self._forget_messages()
+        for parameter in sorted(self.available):
+            self._drop(parameter)
+        self.available = set(self.persistent)
+        self.live_elements = 0
+        self.with_secondary = {p for p in self.with_secondary if not self.trainable[p]}
+
+    def _forget_messages(self) -> None:
+        self.inflight.clear()
+        self.arriving.clear()
+        self.begun.clear()
+        self.arriving_elements = self.joined_elements = self.begun_elements = 0
+
+    def _reset(self) -> None:
+        self.arriving.clear()
+        for parameter in list(self.inflight):
+            self._drop(parameter)
+        self._forget_messages()
+        self.queue = deque(
+            (parameter, step) for step, parameters in enumerate(self.order.fetches) for parameter in parameters
+        )
+        self.fetched_for: dict[int, int] = {}
+        self.step = 0
+        self.num_available = 0
+        self.active: dict[str, tuple[int, ...]] = {}
+        """Modules between their fetch for backward and their release; a dictionary keeps the order of first fetches."""
+        self.recomputed: dict[str, dict[int, None]] = {}
+        """Frozen parameters that a forward within backward asked for, by the last active module: they stay for it.
+
+        Source: `update_recompute_parameters`, deepspeed/runtime/zero/partitioned_param_coordinator.py, 0.19.8.
+        """
+
+    def _fetch(self, hook: Hook) -> None:
+        if hook.phase == "backward":
+            self.active[hook.module] = hook.parameters
+        self._gather(hook.parameters, hook)
+        self._look()
+        asked = [(p, self.inflight[p]) for p in hook.parameters if p in self.inflight]
+        for parameter in hook.parameters:
+            self.users[parameter].add(hook.module)
+        if hook.phase == "forward" and self.active:
+            self._keep_for(next(reversed(self.active)), hook.parameters)
+        for parameter, message in asked:
+            self._wait(parameter, message)
+        self._look()
+        for parameter, message in asked:
+            self._give_up(parameter, message)
+        if self.recorded:
+            self._advance_queue(hook.parameters)
+            self._prefetch(hook)
+        self.step += 1
+
+    def _keep_for(self, module: str, parameters: tuple[int, ...]) -> None:
+        for parameter in parameters:
+            if not self.trainable[parameter]:
+                self.recomputed.setdefault(module, {})[parameter] = None
+                self.users[parameter].add(module)
+
+    def _wait(self, parameter: int, message: tuple[int, ...]) -> None:
+        """All parameters of a message are there once one is waited for; joined ones as copies beside the buffer."""
+        if parameter not in self.arriving:
+            return
+        self.arriving.difference_update(message)
+        if parameter in self.begun:
+            self.begun.difference_update(message)
+            self.begun_elements -= self._sum(message)
+        self.arriving_elements -= self._sum(message)
+        if len(message) > 1:
+            self.joined_elements += self._sum(message)
+
+    def _give_up(self, parameter: int, message: tuple[int, ...]) -> None:
+        """The buffer of a joined message goes with the last of its parameters that is asked for.
+
+        Source: `__inflight_param_registry`, deepspeed/runtime/zero/partitioned_param_coordinator.py, 0.19.8.
+        """
+        del self.inflight[parameter]
+        if len(message) > 1 and not any(self.inflight.get(other) is message for other in message):
+            self.joined_elements -= self._sum(message)
+
+    def _sum(self, parameters: Iterable[int]) -> int:
+        return sum(self.elements[parameter] for parameter in parameters if parameter not in self.persistent)
+
+    def _advance_queue(self, parameters: tuple[int, ...]) -> None:
+        missing = {p for p in parameters if self.fetched_for.get(p, -1) < self.step}
+        while self.queue and missing:
+            parameter, step = self.queue.popleft()
+            self.fetched_for[parameter] = step
+            missing.discard(parameter)
+
+    def _prefetch(self, hook: Hook) -> None:
+        limit = min(self.knobs.max_live_parameters - self.num_available, self.knobs.prefetch_bucket_size)
+        ahead: dict[int, None] = {}
+        elements = 0
+        while self.queue and elements < limit:
+            parameter, step = self.queue.popleft()
+            self.fetched_for[parameter] = max(self.fetched_for.get(parameter, -1), step)
+            if parameter not in self.available and parameter not in ahead:
+                ahead[parameter] = None
+                elements += self.elements[parameter]
+        self._gather(tuple(ahead), hook)
+
+    def _gather(self, parameters: tuple[int, ...], hook: Hook) -> None:
+        wanted = [parameter for parameter in parameters if parameter not in self.available]
+        if not wanted:
+            return
+        self.num_available += sum(self.elements[parameter] for parameter in wanted)
+        self.live_elements += sum(self.elements[p] for p in wanted if p not in self.persistent)
+        self.available.update(wanted)
+        for secondary in (True, False):
+            together = tuple(sorted(p for p in wanted if (p in self.with_secondary) == secondary))
+            if together:
+                self.sent.append(Gather(together, secondary, hook.phase, hook.segment, self.step))
+                self.inflight.update(dict.fromkeys(together, together))
+                self.arriving.update(together)
+                self.begun.update(together)
+                joined_elements = self._sum(together)
+                self.begun_elements += joined_elements
+                self.arriving_elements += joined_elements
+
+    def _release(self, hook: Hook) -> None:
+        key = (hook.module, self.step)
+        if not self.recorded:
+            may_go = frozenset(hook.parameters)
+        else:
+            if key not in self.released:
+                self.released[key] = self._releasable(hook)
+            may_go = self.released[key]
+        if hook.phase == "backward":
+            self.active.pop(hook.module, None)
+        for parameter in hook.parameters:
+            self.users[parameter].discard(hook.module)
+            if parameter in may_go:
+                self._drop(parameter)
+        if hook.phase == "backward":
+            self._let_go(hook.module, tuple(self.recomputed.pop(hook.module, ())))
+
+    def _releasable(self, hook: Hook) -> frozenset[int]:
+        order = self.order.of_leaf if hook.is_leaf else self.order.of_module
+        return frozenset(
+            parameter
+            for parameter in hook.parameters
+            if parameter not in self.persistent
+            and self.fetched_for.get(parameter, -1) <= self.step
+            and not order.is_reused(parameter, self.step, self.knobs.max_reuse_distance)
+        )
+
+    def _release_leftovers(self) -> None:
+        """Modules whose inputs need no gradients have no hook after backward."""
+        while self.active:
+            module, parameters = self.active.popitem()
+            self._let_go(module, (*parameters, *self.recomputed.pop(module, ())))
+
+    def _let_go(self, module: str, parameters: tuple[int, ...]) -> None:
+        for parameter in parameters:
+            self.users[parameter].discard(module)
+            if parameter not in self.persistent:
+                self._drop(parameter)
+
+    def _drop(self, parameter: int) -> None:
+        if parameter not in self.available or parameter in self.arriving or self.users[parameter]:
+            return
+        self.available.discard(parameter)
+        self.num_available -= self.elements[parameter]
+        self.live_elements -= 0 if parameter in self.persistent else self.elements[parameter]
+        if self.knobs.hpz_partition_size > 1 and parameter not in self.with_secondary:
+            self.with_secondary.add(parameter)
+            self.made_secondary.append((self.segment, parameter))
