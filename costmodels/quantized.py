@@ -121,11 +121,11 @@ def quantized_time(messages: Sequence[QuantizedMessage], network: Network, speed
             time = collective_time(message.operation, message.degree_from, message.degree_to, size_bytes, network)
             seconds += time.seconds
             provenance = min(provenance, time.provenance, key=FROM_LEAST_CERTAIN.index)
-        seconds += _converting_bytes(message) / speed.memory_bytes_per_s
+        seconds += converted_bytes(message) / speed.memory_bytes_per_s
     return CollectiveTime(seconds, provenance)
 
 
-def _converting_bytes(message: QuantizedMessage) -> float:
+def converted_bytes(message: QuantizedMessage) -> float:
     """Returns the bytes that a rank reads and writes to quantize what it sends and dequantize what it gets."""
     bits = 8 if message.operation == "all_gather" else 4
     num_elements = message.element_bytes * 8 / bits

@@ -67,6 +67,10 @@ class Knobs:
     """`bf16.check_grad_overflow`; fp16 always checks, fp32 never."""
     grad_accum_precision: Precision | None = None
     """`data_types.grad_accum_dtype`; None: the model's own."""
+    quantized_weights: bool = False
+    """`zero_quantized_weights` (qwZ): stage 3 gathers int8."""
+    quantized_gradients: bool = False
+    """`zero_quantized_gradients` (qgZ): stage 3 reduces by two all-to-alls of int4."""
     leaf_classes: tuple[str, ...] = DEFAULT_LEAF_CLASSES
     """`leaf_module.classes`: stage 3 gathers their modules whole (`costmodels.deepspeed.leaves`)."""
     leaf_names: tuple[str, ...] = ()
@@ -139,6 +143,8 @@ def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: 
         # The order of a step names each parameter two or three times, so that 4 x the model is beyond its end.
         max_reuse_distance=4 * num_params if kept else (2 * block if recomputes else 0),
         hpz_partition_size=secondary if 1 < secondary < shape.world_size else 1,
+        quantized_weights=assignment[0].quantized_weights,
+        quantized_gradients=assignment[0].quantized_gradients,
     )
 
 

@@ -26,7 +26,14 @@ from costmodels.deepspeed.hooks import Hook, hooks
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.moments import Moment, gradient_moments, hook_moments, work_between
 from costmodels.deepspeed.reduce import FlatShards, arrivals, gradient_order
-from costmodels.deepspeed.traffic import Sent, as_message, bucket_messages, flat_bucket_messages, gathered, traffic
+from costmodels.deepspeed.traffic import (
+    Sent,
+    as_message,
+    bucket_messages,
+    flat_bucket_messages,
+    gather_messages,
+    traffic,
+)
 from costmodels.engine import Assignment, Message
 from costmodels.schedule import WHOLE, Compute, Instruction, Part, Schedule, Start, Wait, in_turn
 from costmodels.strategy import StepShape
@@ -151,7 +158,8 @@ class _Program:
 
     def _gather(self, gather: Gather) -> None:
         asked = self.asked
-        number = self._start(gathered(gather, asked.workload, asked.shape, asked.knobs), gather.parameters)
+        kinds = gather_messages(gather, asked.workload, asked.shape, asked.knobs)
+        *_, number = [self._start(kind, gather.parameters) for kind in kinds]
         if asked.knobs.overlap_comm:
             self.arriving.update(dict.fromkeys(gather.parameters, number))
 

@@ -6,15 +6,19 @@ and hpZ. A steady step is any after the first: DeepSpeed learns the order of mod
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
+from typing import NamedTuple
 
 from costmodels.deepspeed.gather import Gather, gathers, persistent_parameters
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.knobs import Knobs
+from costmodels.deepspeed.quantized_gather import padded_elements, quantized_of_gather
 from costmodels.deepspeed.reduce import FlatShards, engine_buckets, filled_buckets, gradient_order
 from costmodels.engine import Assignment, Cause, Message, Operation
+from costmodels.quantized import QuantizedMessage, converted_bytes, quantized_reduce
 from costmodels.strategy import Precision, StepShape
 from costmodels.workload import Workload
 
@@ -27,8 +31,16 @@ _STAGE_3_NORM_BYTES = 8
 _FLAG_BYTES = 1
 """The overflow flag, a byte. Source: `has_overflow`, stage_1_and_2.py and stage3.py."""
 
-Sent = tuple[Operation, int, int, int, Cause]
-"""(operation, degree_from, degree_to, message_bytes, cause)."""
+
+class Sent(NamedTuple):
+    """A kind of message, as `Message` has it."""
+
+    operation: Operation
+    degree_from: int
+    degree_to: int
+    message_bytes: int
+    cause: Cause
+    converted_bytes: int = 0
 
 
 def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> tuple[Message, ...]:
@@ -53,9 +65,8 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs:
 
 def as_message(kind: Sent, count: int, knobs: Knobs) -> Message:
     """Returns `count` equal messages of a kind."""
-    operation, degree_from, degree_to, size, cause = kind
-    beside_backward = cause == "boundary" and knobs.overlap_comm
-    return Message(operation, degree_from, degree_to, size, count, cause, beside_backward)
+    beside_backward = kind.cause == "boundary" and knobs.overlap_comm and knobs.stage > 0
+    return Message(*kind[:4], count, kind.cause, beside_backward, converted_bytes=kind.converted_bytes)
 
 
 def _unsharded(workload: Workload, shape: StepShape) -> Iterator[Sent]:
@@ -63,7 +74,7 @@ def _unsharded(workload: Workload, shape: StepShape) -> Iterator[Sent]:
     width = BYTES_PER_ELEMENT[shape.precision]
     sizes = (parameter.num_elements for parameter in workload.parameters if parameter.trainable)
     for bucket in engine_buckets(sizes):
-        yield "all_reduce", 1, shape.world_size, sum(bucket) * width, "boundary"
+        yield Sent("all_reduce", 1, shape.world_size, sum(bucket) * width, "boundary")
 
 
 def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
@@ -84,17 +95,17 @@ def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
         for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):
             yield from flat_bucket_messages(bucket, shards, shape, knobs)
     if _checks_overflow(shape, knobs):
-        yield "all_reduce", 1, world, _FLAG_BYTES, "control"
+        yield Sent("all_reduce", 1, world, _FLAG_BYTES, "control")
     if knobs.compute_grad_norm:
-        yield "all_reduce", 1, world, _NORM_BYTES, "control"
-    yield "all_gather", 1, world, shards.elements * width, "update"
+        yield Sent("all_reduce", 1, world, _NORM_BYTES, "control")
+    yield Sent("all_gather", 1, world, shards.elements * width, "update")
 
 
 def flat_bucket_messages(bucket: tuple[int, ...], shards: FlatShards, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
     """Yields what stages 1 and 2 send for the gradients of one bucket."""
     cause: Cause = "backward" if knobs.stage == 2 else "boundary"
     for operation, pieces in shards.messages(bucket, knobs):
-        yield operation, 1, shape.world_size, sum(pieces) * BYTES_PER_ELEMENT[shape.precision], cause
+        yield Sent(operation, 1, shape.world_size, sum(pieces) * BYTES_PER_ELEMENT[shape.precision], cause)
 
 
 def _checks_overflow(shape: StepShape, knobs: Knobs) -> bool:
@@ -112,41 +123,65 @@ def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, k
     ):
         micro_batch, *others = equal
         for gather in micro_batch.gathers:
-            sent[gathered(gather, workload, shape, knobs)] += 1 + len(others)
+            for message in gather_messages(gather, workload, shape, knobs):
+                sent[message] += 1 + len(others)
     sizes = [parameter.num_elements for parameter in workload.parameters]
     for bucket in filled_buckets(gradient_order(workload, knobs), sizes, knobs.reduce_bucket_size):
         for reduced in bucket_messages(bucket, workload, shape, knobs):
             sent[reduced] += shape.num_micro_batches
     if shape.precision == "fp16":
-        sent["all_reduce", 1, world, _FLAG_BYTES, "control"] += 1
-    sent["all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control"] += _num_sub_groups(workload, padded, world, knobs)
+        sent[Sent("all_reduce", 1, world, _FLAG_BYTES, "control")] += 1
+    norm = Sent("all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control")
+    sent[norm] += _num_sub_groups(workload, padded, world, knobs)
     for parameter in persistent_parameters(workload, knobs):
-        sent["all_gather", 1, world, padded[parameter] * width, "update"] += 1
+        sent[Sent("all_gather", 1, world, padded[parameter] * width, "update")] += 1
     return sent
 
 
-def gathered(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs) -> Sent:
-    """Returns the message of one of stage 3's gathers."""
-    world = shape.world_size
-    degree = knobs.hpz_partition_size if gather.secondary else world
-    size = sum(_padded(workload, parameter, world) for parameter in gather.parameters)
+def gather_messages(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
+    """Yields the message of one of stage 3's gathers; with qwZ elements and scales, one after the other."""
     phase = workload.segments[gather.segment].phase
-    return "all_gather", 1, degree, size * BYTES_PER_ELEMENT[shape.precision], phase
+    if knobs.quantized_weights:
+        quantized = quantized_of_gather(gather, workload, shape.world_size, knobs)
+        assert quantized is not None, "a gather that the rules refuse"
+        yield from _in_parts((quantized,), phase)
+        return
+    degree = knobs.hpz_partition_size if gather.secondary else shape.world_size
+    size = padded_elements(gather.parameters, workload, shape.world_size)
+    yield Sent("all_gather", 1, degree, size * BYTES_PER_ELEMENT[shape.precision], phase)
+
+
+def _in_parts(hops: tuple[QuantizedMessage, ...], cause: Cause) -> Iterator[Sent]:
+    """Yields the elements of each hop, with what is converted for it, and its scales."""
+    for hop in hops:
+        between = (hop.operation, hop.degree_from, hop.degree_to)
+        yield Sent(*between, hop.element_bytes, cause, math.ceil(converted_bytes(hop)))
+        yield Sent(*between, hop.scale_bytes, cause)
 
 
 def bucket_messages(bucket: tuple[int, ...], workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
     """Yields what stage 3 sends for the gradients of one bucket."""
     world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
+    if knobs.quantized_gradients:
+        yield from _quantized_bucket(bucket, workload, shape)
+        return
     elements = sum(workload.parameters[parameter].num_elements for parameter in bucket)
     if not knobs.reduce_scatter and knobs.contiguous_gradients and elements <= knobs.reduce_bucket_size:
-        yield "all_reduce", 1, world, elements * width, "backward"
+        yield Sent("all_reduce", 1, world, elements * width, "backward")
     else:
-        size = sum(_padded(workload, parameter, world) for parameter in bucket)
-        yield "reduce_scatter", 1, world, size * width, "backward"
+        yield Sent("reduce_scatter", 1, world, padded_elements(bucket, workload, world) * width, "backward")
 
 
-def _padded(workload: Workload, parameter: int, world_size: int) -> int:
-    return -(-workload.parameters[parameter].num_elements // world_size) * world_size
+def _quantized_bucket(bucket: tuple[int, ...], workload: Workload, shape: StepShape) -> Iterator[Sent]:
+    """Yields what qgZ sends: each gradient on its own, and those that it cannot quantize by a reduce-scatter."""
+    world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
+    for parameter in bucket:
+        hops = quantized_reduce(workload.parameters[parameter].shape, shape.ranks_per_node or world, world)
+        if hops is None:
+            size = padded_elements((parameter,), workload, world)
+            yield Sent("reduce_scatter", 1, world, size * width, "backward")
+        else:
+            yield from _in_parts(hops, "backward")
 
 
 def _num_sub_groups(workload: Workload, padded: list[int], world: int, knobs: Knobs) -> int:

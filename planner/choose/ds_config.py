@@ -45,7 +45,7 @@ def ds_config(
         "steps_per_print": 1_000_000_000,
         "wall_clock_breakdown": False,
         "optimizer": _OPTIMIZERS[shape.optimizer],
-        "zero_optimization": _zero_optimization(knobs) | _on_host(assignment[0], shape) | _quantized(assignment[0]),
+        "zero_optimization": _zero_optimization(knobs) | _on_host(assignment[0], shape),
         "data_types": {"grad_accum_dtype": knobs.grad_accum_precision or shape.precision},
     }
     if shape.optimizer == "sgd" and knobs.stage > 0:
@@ -62,14 +62,6 @@ def _on_host(strategy: Strategy, shape: StepShape) -> dict[str, Any]:
     place = {"device": "cpu", "pin_memory": shape.device == "cuda"}
     sections = {"none": (), "optimizer": ("offload_optimizer",), "all": ("offload_optimizer", "offload_param")}
     return {section: dict(place) for section in sections[strategy.offload]}
-
-
-def _quantized(strategy: Strategy) -> dict[str, Any]:
-    keys = (
-        ("zero_quantized_weights", strategy.quantized_weights),
-        ("zero_quantized_gradients", strategy.quantized_gradients),
-    )
-    return {key: True for key, is_on in keys if is_on}
 
 
 def _zero_optimization(knobs: Knobs) -> dict[str, Any]:
@@ -99,6 +91,10 @@ def _zero_optimization(knobs: Knobs) -> dict[str, Any]:
     }
     if knobs.hpz_partition_size > 1:
         section["zero_hpz_partition_size"] = knobs.hpz_partition_size
+    if knobs.quantized_weights:
+        section["zero_quantized_weights"] = True
+    if knobs.quantized_gradients:
+        section["zero_quantized_gradients"] = True
     leaves = {
         "classes": knobs.leaf_classes if knobs.leaf_classes != DEFAULT_LEAF_CLASSES else (),
         "names": knobs.leaf_names,

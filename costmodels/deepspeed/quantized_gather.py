@@ -1,0 +1,31 @@
+"""What qwZ makes of one of stage 3's gathers: int8 elements and their scales.
+
+The shards that are gathered together are quantized as one tensor; a parameter that is gathered alone is dequantized
+without its padding, so that it must have none.
+
+Source: `_all_gather_sequential` and `_all_gather_coalesced`, deepspeed/runtime/zero/partition_parameters.py, 0.19.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costmodels.deepspeed.gather import Gather
+from costmodels.deepspeed.knobs import Knobs
+from costmodels.quantized import QuantizedMessage, quantized_gather
+from costmodels.workload import Workload
+
+
+def quantized_of_gather(gather: Gather, workload: Workload, world_size: int, knobs: Knobs) -> QuantizedMessage | None:
+    """Returns the quantized all-gather, or None where DeepSpeed cannot quantize it."""
+    degree = knobs.hpz_partition_size if gather.secondary else world_size
+    if len(gather.parameters) == 1:
+        (alone,) = gather.parameters
+        if workload.parameters[alone].num_elements % degree:
+            return None
+    return quantized_gather(padded_elements(gather.parameters, workload, world_size), degree)
+
+
+def padded_elements(parameters: Iterable[int], workload: Workload, world_size: int) -> int:
+    """Returns the elements of parameters, each padded to a multiple of the ranks."""
+    return sum(-(-workload.parameters[each].num_elements // world_size) * world_size for each in parameters)
