@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from costmodels.deepspeed.knobs import Knobs, stage_of
 from costmodels.deepspeed.leaf_setting import leaf_setting
 from costmodels.deepspeed.leaves import leaves_of
+from costmodels.deepspeed.rules import Case, broken
 from costmodels.engine import Assignment
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -51,6 +52,8 @@ def _quoted(names: list[str]) -> str:
 def _about_degrees(assignment: Assignment, world_size: int) -> str | None:
     if len({(strategy.degrees, strategy.secondary_degree) for strategy in assignment}) > 1:
         return "DeepSpeed has one set of degrees for the whole model"
+    if len({(each.offload, each.quantized_weights, each.quantized_gradients) for each in assignment}) > 1:
+        return "DeepSpeed offloads and quantizes for the whole model or not at all"
     if stage_of(assignment, world_size) is not None:
         return None
     strategy = assignment[0]
@@ -66,19 +69,18 @@ def _about_degrees(assignment: Assignment, world_size: int) -> str | None:
 
 
 def _about_options(workload: Workload, assignment: Assignment, shape: StepShape) -> str | None:
-    if any(strategy.offload != "none" for strategy in assignment):
-        return "offload is not planned for DeepSpeed in this version"
-    if any(strategy.quantized_weights or strategy.quantized_gradients for strategy in assignment):
-        if shape.device == "cpu":
-            return "DeepSpeed's quantizer kernels run on GPUs only"
-        return "quantized collectives are not planned for DeepSpeed in this version"
+    stage = stage_of(assignment, shape.world_size)
+    assert stage is not None, "degrees come first"
+    reason = next(broken(Case(workload, assignment, shape, stage)), None)
+    if reason is not None:
+        return reason
     if shape.precision == "fp16" and shape.device == "cpu":
         return "DeepSpeed 0.19.8 refuses fp16 on CPUs ('Type fp16 is not supported on your device'): use bf16"
     empty = [parameter.name for parameter in workload.parameters if parameter.num_elements == 0]
     if empty:
         return f"DeepSpeed cannot shard a parameter without elements: {empty[0]}"
     scalars = [parameter.name for parameter in workload.parameters if not parameter.shape]
-    if scalars and stage_of(assignment, shape.world_size) == 3:
+    if scalars and stage == 3:
         return (
             f"DeepSpeed 0.19.8 cannot shard a parameter without dimensions (stage 3): {scalars[0]}; give it the shape "
             "(1,), or shard less"

@@ -172,7 +172,9 @@ REFUSED = [
     (Strategy(2, 2, N, N), {}, "no stage"),
     (Strategy(1, 1, 2, N), {}, "no stage"),
     (Strategy(N, 3, N, N), {}, "divides the world size"),
-    (Strategy(1, 1, N, N, offload="optimizer"), {}, "offload"),
+    (Strategy(1, 1, 1, 1, offload="optimizer"), {}, "stages 1 to 3"),
+    (Strategy(1, 1, N, N, offload="all"), {}, "stage 3 alone"),
+    (Strategy(N, 2, N, N, offload="optimizer"), {}, "hpZ does not go with offload"),
     (Strategy(N, N, N, N, quantized_weights=True), {}, "GPUs only"),
     (Strategy(N, N, N, N), {"precision": "fp16"}, "fp16"),
 ]
