@@ -84,7 +84,7 @@ def sum_messages(messages: tuple[Message, ...], network: Network, speed: DeviceS
     duration: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
     overlappable: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
     bare: dict[Cause, list[tuple[int, int]]] = {cause: [] for cause in CAUSES}
-    for message, (duration_ns, _) in zip(messages, message_times(messages, network), strict=True):
+    for message, (duration_ns, _) in zip(messages, message_times(messages, network, speed), strict=True):
         part_ns = overlappable_ns(duration_ns, speed)
         duration[message.cause] += duration_ns * message.count
         if (message.cause == "boundary" and not message.beside_backward) or (
@@ -97,8 +97,16 @@ def sum_messages(messages: tuple[Message, ...], network: Network, speed: DeviceS
     return Sent(duration, overlappable, bare)
 
 
-def message_times(messages: tuple[Message, ...], network: Network) -> tuple[tuple[int, Provenance], ...]:
-    """Returns for each message the nanoseconds of a single one of it, and how they are known."""
+def message_times(
+    messages: tuple[Message, ...], network: Network, speed: DeviceSpeed | None = None
+) -> tuple[tuple[int, Provenance], ...]:
+    """Returns for each message the nanoseconds of a single one of it, and how they are known.
+
+    Args:
+        messages: what is sent.
+        network: the machine's links.
+        speed: the devices, whose memory quantizing reads and writes; None: only what is sent counts.
+    """
     known = _timetable(network)
     times = []
     for message in messages:
@@ -106,7 +114,10 @@ def message_times(messages: tuple[Message, ...], network: Network) -> tuple[tupl
         if key not in known:
             time = collective_time(*key, network)
             known[key] = (round_up(time.seconds * NS_PER_S), time.provenance)
-        times.append(known[key])
+        duration_ns, provenance = known[key]
+        if message.converted_bytes and speed is not None:
+            duration_ns += round_up(NS_PER_S * message.converted_bytes / speed.memory_bytes_per_s)
+        times.append((duration_ns, provenance))
     return tuple(times)
 
 

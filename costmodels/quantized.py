@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sympy import Integer, Symbol
 
 from costmodels.collectives import collective_time
+from costmodels.degrees import divisors
 from costmodels.engine import Operation
 from costmodels.lower import Formula
 from costmodels.network import FROM_LEAST_CERTAIN, CollectiveTime, DeviceSpeed, Network
@@ -57,18 +59,19 @@ class QuantizedMessage:
         return self.element_bytes + self.scale_bytes
 
 
+@lru_cache(maxsize=4096)
 def weight_blocks(num_elements: int) -> int | None:
     """Returns how many blocks DeepSpeed quantizes a parameter's shard in, or None where it cannot.
 
     Args:
         num_elements: elements of one rank's shard.
     """
-    blocks = math.ceil(num_elements / _TARGET_BLOCK)
-    while num_elements % (8 * blocks) and blocks < num_elements:
-        blocks += 1
-    while num_elements % (16 * blocks) == 0 and num_elements / blocks > _TARGET_BLOCK:
+    if num_elements % 8:
+        return None
+    blocks = next((each for each in divisors(num_elements // 8) if each * _TARGET_BLOCK >= num_elements), None)
+    while blocks is not None and num_elements % (16 * blocks) == 0 and num_elements / blocks > _TARGET_BLOCK:
         blocks *= 2
-    return blocks if num_elements % (8 * blocks) == 0 and num_elements / blocks < _MOST_BLOCK else None
+    return blocks if blocks is not None and num_elements / blocks < _MOST_BLOCK else None
 
 
 def quantized_gather(num_elements: int, degree: int) -> QuantizedMessage | None:

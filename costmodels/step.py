@@ -105,7 +105,7 @@ def step_time(
     compute = compute_time(workload, assignment, shape, speed)
     communication = communication_time(messages, network, shape.num_micro_batches, speed)
     exposed = exposed_time(compute, communication)
-    return StepTime(compute, exposed, _kinds(messages, network, communication.duration, exposed))
+    return StepTime(compute, exposed, _kinds(messages, network, speed, communication.duration, exposed))
 
 
 def exposed_time(compute: ComputeTime, communication: CommunicationTime) -> ByCause:
@@ -137,11 +137,13 @@ def exposed_time(compute: ComputeTime, communication: CommunicationTime) -> ByCa
     )
 
 
-def _kinds(messages: tuple[Message, ...], network: Network, sent: ByCause, exposed: ByCause) -> tuple[KindTime, ...]:
+def _kinds(
+    messages: tuple[Message, ...], network: Network, speed: DeviceSpeed, sent: ByCause, exposed: ByCause
+) -> tuple[KindTime, ...]:
     """Shares out each cause's exposed time over its messages, in proportion to what they take."""
     running = dict.fromkeys(CAUSES, 0)
     kinds: dict[tuple[Operation, int, int], KindTime] = {}
-    for message, (one_ns, provenance) in zip(messages, message_times(messages, network), strict=True):
+    for message, (one_ns, provenance) in zip(messages, message_times(messages, network, speed), strict=True):
         before_ns = running[message.cause]
         after_ns = running[message.cause] = before_ns + one_ns * message.count
         sent_ns = getattr(sent, f"{message.cause}_ns")

@@ -80,5 +80,7 @@ class Host(Frozen):
     memory_bytes: PositiveInt
     link_bytes_per_s: PositiveFloat
     """Host to device, one direction, per device with all devices at once."""
+    memory_bytes_per_s: PositiveFloat | None = None
+    """What all cores together read and write of its memory; None: at least what all links take from it at once."""
     num_cores: PositiveInt | None = None
     """Cores that ranks compute on, where ranks are processes on CPUs; not needed for accelerators."""

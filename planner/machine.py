@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodels.network import DeviceSpeed, Network, NetworkCurve, NetworkLevel
+from costmodels.network import DeviceSpeed, HostSpeed, Network, NetworkCurve, NetworkLevel
 from costmodels.strategy import Precision
 from hw_profiles.schema import HardwareProfile
 from planner.errors import InputError
@@ -21,6 +21,8 @@ class Machine:
     usable_bytes: int
     """Device memory that tensors can have."""
     ranks_per_node: int
+    host_bytes: int | None = None
+    """Host memory per rank; None: not known."""
 
     @property
     def world_size(self) -> int:
@@ -72,9 +74,26 @@ def machine(profile: HardwareProfile, precision: Precision) -> Machine:
             ),
         ),
         speed=DeviceSpeed(
-            device.matmul_flop_per_s[precision], device.memory_bytes_per_s, device.operator_launch_s, device.overlap
+            device.matmul_flop_per_s[precision],
+            device.memory_bytes_per_s,
+            device.operator_launch_s,
+            device.overlap,
+            _host(profile),
         ),
         peak_flop_per_s=device.peak_flop_per_s[precision],
         usable_bytes=device.memory_bytes - device.reserved_bytes,
         ranks_per_node=profile.ranks_per_node,
+        host_bytes=None if profile.host is None else profile.host.memory_bytes // profile.ranks_per_node,
     )
+
+
+def _host(profile: HardwareProfile) -> HostSpeed | None:
+    """Returns a rank's part of its node's host: a CPU's memory is the host's."""
+    host = profile.host
+    if host is None:
+        return None
+    if profile.device.kind == "cpu":
+        return HostSpeed(host.link_bytes_per_s, profile.known_device.memory_bytes_per_s)
+    shared = host.memory_bytes_per_s
+    part = host.link_bytes_per_s if shared is None else shared / profile.ranks_per_node
+    return HostSpeed(host.link_bytes_per_s, part)

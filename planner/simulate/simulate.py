@@ -96,7 +96,9 @@ class _Playing:
         """Moments that a nanosecond of work takes."""
         self.starts = [each for each in part.instructions if isinstance(each, Start)]
         messages = tuple(start.message for start in self.starts)
-        self.durations_ns = [each_ns for each_ns, _ in message_times(messages, step.machine.network)]
+        self.durations_ns = [
+            each_ns for each_ns, _ in message_times(messages, step.machine.network, step.machine.speed)
+        ]
         self.levels = [_levels(message, step.machine.network, overlap_parts) for message in messages]
         self.started = 0
         self.queued: list[int] = []
