@@ -5,23 +5,24 @@ With P parameters of a block (P_t of them trained), M micro-batches and degrees 
     forward    all-gather      1 to p   c_p P            M times
     backward   all-gather      1 to s   c_p P            M times, unless kept from forward (s = 1)
     backward   reduce-scatter  1 to g   c_r P_t          M times
-    boundary   reduce-scatter  g to o   c_r ceil(P_t/g)  once
-    boundary   all-reduce      o to N   c_r ceil(P_t/o)  once
-    update     all-gather      p to o   c_p ceil(P_t/p)  once
+    boundary   reduce-scatter  g to o   c_r ceil(P_t/g)  once, as the last backward has each block's gradients
+    boundary   all-reduce      o to N   c_r ceil(P_t/o)  once, after it
+    update     all-gather      p to o   c_p ceil(P_t/p)  once, ahead of each block's first forward of the next step
 
 A group of one rank sends nothing. A recomputed block is gathered once in backward, for its second forward and its
 gradients together, so recomputation costs no traffic. A block through which no gradient flows has no backward gather.
 
 Source: ZeRO (arXiv 1910.02054), section 7, for the four classic points; PaRO (arXiv 2310.06003), section 3, and AMSP
-(arXiv 2311.00257), section V, for degrees of their own.
+(arXiv 2311.00257), section V, for degrees of their own, and for gathers of the update beside the forward; PyTorch 2.13
+torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `foreach_reduce`, all-reduces each block within the backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from costmodels.engine import Assignment, Cause, Message, Operation
+from costmodels.engine import Assignment, Message
 from costmodels.states import StateWidths, num_block_params, shard_elements, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
@@ -92,23 +93,21 @@ class BlockTraffic:
         grad_degree, optim_degree = self.strategy.grad_degree, self.strategy.optim_degree
         grad_bytes = self.widths.gradient * shard_elements(self.num_trainable, grad_degree)
         optim_bytes = self.widths.gradient * shard_elements(self.num_trainable, optim_degree)
-        yield Message("reduce_scatter", grad_degree, optim_degree, grad_bytes, 1, "boundary")
-        yield Message("all_reduce", optim_degree, self.shape.world_size, optim_bytes, 1, "boundary")
+        yield Message("reduce_scatter", grad_degree, optim_degree, grad_bytes, 1, "boundary", beside_backward=True)
+        world_size = self.shape.world_size
+        yield Message("all_reduce", optim_degree, world_size, optim_bytes, 1, "boundary", beside_backward=True)
 
     def update(self) -> Message:
         """Returns the gather of what the update changed."""
         param_degree, optim_degree = self.strategy.param_degree, self.strategy.optim_degree
         shard_bytes = self.widths.parameter * shard_elements(self.num_trainable, param_degree)
-        return Message("all_gather", param_degree, optim_degree, shard_bytes, 1, "update")
+        return Message("all_gather", param_degree, optim_degree, shard_bytes, 1, "update", beside_forward=True)
 
 
 def _merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Joins equal messages into one with their counts, in order of first appearance."""
-    counts: dict[tuple[Operation, int, int, int, Cause], int] = {}
+    counts: dict[Message, int] = {}
     for message in messages:
-        kind = (message.operation, message.degree_from, message.degree_to, message.message_bytes, message.cause)
+        kind = replace(message, count=1)
         counts[kind] = counts.get(kind, 0) + message.count
-    return tuple(
-        Message(operation, degree_from, degree_to, message_bytes, count, cause)
-        for (operation, degree_from, degree_to, message_bytes, cause), count in counts.items()
-    )
+    return tuple(replace(kind, count=count) for kind, count in counts.items())

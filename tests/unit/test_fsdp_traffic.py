@@ -26,19 +26,29 @@ def reduction(degree: int) -> Message:
     return Message("reduce_scatter", 1, degree, FULL, THREE, "backward")
 
 
+def boundary(operation, degree_from: int, degree_to: int, message_bytes: int) -> Message:
+    """Sent as the last backward has the gradients."""
+    return Message(operation, degree_from, degree_to, message_bytes, ONCE, "boundary", beside_backward=True)
+
+
+def update(degree_from: int, degree_to: int, message_bytes: int) -> Message:
+    """Sent before the next step's first forward needs the parameters."""
+    return Message("all_gather", degree_from, degree_to, message_bytes, ONCE, "update", beside_forward=True)
+
+
 @pytest.mark.parametrize(
     ("system", "strategy", "messages"),
     [
-        ("DDP", Strategy(1, 1, 1, 1), [Message("all_reduce", 1, 32, FULL, ONCE, "boundary")]),
+        ("DDP", Strategy(1, 1, 1, 1), [boundary("all_reduce", 1, 32, FULL)]),
         (
             "ZeRO-1",
             Strategy(1, 1, 1, 32),
             [
-                Message("reduce_scatter", 1, 32, FULL, ONCE, "boundary"),
-                Message("all_gather", 1, 32, FULL, ONCE, "update"),
+                boundary("reduce_scatter", 1, 32, FULL),
+                update(1, 32, FULL),
             ],
         ),
-        ("ZeRO-2", Strategy(1, 1, 32, 32), [reduction(32), Message("all_gather", 1, 32, FULL, ONCE, "update")]),
+        ("ZeRO-2", Strategy(1, 1, 32, 32), [reduction(32), update(1, 32, FULL)]),
         ("ZeRO-3", Strategy(32, 32, 32, 32), [gather(32, "forward"), gather(32, "backward"), reduction(32)]),
         ("ZeRO-3 kept", Strategy(32, 1, 32, 32), [gather(32, "forward"), reduction(32)]),
         ("ZeRO++ hpZ", Strategy(32, 8, 32, 32), [gather(32, "forward"), gather(8, "backward"), reduction(32)]),
@@ -49,7 +59,7 @@ def reduction(degree: int) -> Message:
                 gather(8, "forward"),
                 gather(8, "backward"),
                 reduction(8),
-                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
+                boundary("all_reduce", 8, 32, FULL // 8),
             ],
         ),
         (
@@ -57,17 +67,17 @@ def reduction(degree: int) -> Message:
             Strategy(1, 1, 8, 8),
             [
                 reduction(8),
-                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
-                Message("all_gather", 1, 8, FULL, ONCE, "update"),
+                boundary("all_reduce", 8, 32, FULL // 8),
+                update(1, 8, FULL),
             ],
         ),
         (
             "AMSP 7B",
             Strategy(1, 1, 1, 8),
             [
-                Message("reduce_scatter", 1, 8, FULL, ONCE, "boundary"),
-                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
-                Message("all_gather", 1, 8, FULL, ONCE, "update"),
+                boundary("reduce_scatter", 1, 8, FULL),
+                boundary("all_reduce", 8, 32, FULL // 8),
+                update(1, 8, FULL),
             ],
         ),
         (
@@ -77,9 +87,9 @@ def reduction(degree: int) -> Message:
                 gather(4, "forward"),
                 gather(4, "backward"),
                 reduction(4),
-                Message("reduce_scatter", 4, 8, FULL // 4, ONCE, "boundary"),
-                Message("all_reduce", 8, 32, FULL // 8, ONCE, "boundary"),
-                Message("all_gather", 4, 8, FULL // 4, ONCE, "update"),
+                boundary("reduce_scatter", 4, 8, FULL // 4),
+                boundary("all_reduce", 8, 32, FULL // 8),
+                update(4, 8, FULL // 4),
             ],
         ),
         (
@@ -87,8 +97,8 @@ def reduction(degree: int) -> Message:
             Strategy(1, 1, 8, 32),
             [
                 reduction(8),
-                Message("reduce_scatter", 8, 32, FULL // 8, ONCE, "boundary"),
-                Message("all_gather", 1, 32, FULL, ONCE, "update"),
+                boundary("reduce_scatter", 8, 32, FULL // 8),
+                update(1, 32, FULL),
             ],
         ),
         (
@@ -98,8 +108,8 @@ def reduction(degree: int) -> Message:
                 gather(8, "forward"),
                 gather(8, "backward"),
                 reduction(8),
-                Message("reduce_scatter", 8, 32, FULL // 8, ONCE, "boundary"),
-                Message("all_gather", 8, 32, FULL // 8, ONCE, "update"),
+                boundary("reduce_scatter", 8, 32, FULL // 8),
+                update(8, 32, FULL // 8),
             ],
         ),
         (
@@ -109,7 +119,7 @@ def reduction(degree: int) -> Message:
                 gather(8, "forward"),
                 gather(8, "backward"),
                 reduction(32),
-                Message("all_gather", 8, 32, FULL // 8, ONCE, "update"),
+                update(8, 32, FULL // 8),
             ],
         ),
         (
@@ -118,8 +128,8 @@ def reduction(degree: int) -> Message:
             [
                 gather(8, "forward"),
                 gather(8, "backward"),
-                Message("reduce_scatter", 1, 32, FULL, ONCE, "boundary"),
-                Message("all_gather", 8, 32, FULL // 8, ONCE, "update"),
+                boundary("reduce_scatter", 1, 32, FULL),
+                update(8, 32, FULL // 8),
             ],
         ),
         (
@@ -129,8 +139,8 @@ def reduction(degree: int) -> Message:
                 gather(2, "forward"),
                 gather(2, "backward"),
                 reduction(8),
-                Message("reduce_scatter", 8, 32, FULL // 8, ONCE, "boundary"),
-                Message("all_gather", 2, 32, FULL // 2, ONCE, "update"),
+                boundary("reduce_scatter", 8, 32, FULL // 8),
+                update(2, 32, FULL // 2),
             ],
         ),
     ],
@@ -177,7 +187,7 @@ def test_each_class_sends_by_its_own_degrees() -> None:
         Message("all_gather", 1, 4, 120, 2, "forward"),
         Message("all_gather", 1, 4, 120, 2, "backward"),
         Message("reduce_scatter", 1, 4, 120, 2, "backward"),
-        Message("all_reduce", 1, 4, 200, 1, "boundary"),
+        boundary("all_reduce", 1, 4, 200),
     )
 
 
