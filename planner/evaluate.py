@@ -83,7 +83,8 @@ def _memory(
     workload: Workload, engine: Engine, assignment: Assignment, shape: StepShape, budget_bytes: int
 ) -> PredictedMemory:
     """Without what the device reserves: the budget has that taken off, and an allocator does not report it."""
-    memory = step_memory(workload, engine.memory(workload, assignment, shape), assignment, shape, 0)
+    held = engine.memory(workload, assignment, shape)
+    memory = step_memory(workload, held, assignment, shape, 0)
     return PredictedMemory(
         peak_bytes=memory.peak_bytes,
         at_rest_bytes=memory.at_rest_bytes,
@@ -91,4 +92,5 @@ def _memory(
         budget_bytes=budget_bytes,
         peak_phase=memory.peak_phase,
         components=MemoryComponents(**asdict(memory.components)),
+        host_bytes=held.host_bytes,
     )

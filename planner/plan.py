@@ -93,6 +93,8 @@ class PredictedMemory(_Frozen):
     peak_phase: str
     """Where in the step the peak is, for people: `backward of transformer.h.3`."""
     components: MemoryComponents
+    host_bytes: int = 0
+    """Of its node's host memory, what the rank takes for what is offloaded; 0 on CPUs, where it is in the peak."""
 
 
 class PredictedTraffic(_Frozen):

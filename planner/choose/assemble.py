@@ -7,6 +7,7 @@ from typing import Any, Literal
 from costmodels.states import state_widths
 from planner.choose.candidate import Candidate, planned_strategies
 from planner.choose.setting import Setting
+from planner.choose.warnings import lossy, on_host
 from planner.plan import (
     Alternative,
     Plan,
@@ -124,9 +125,7 @@ def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
         )
     warnings += _little_trained(asked)
     warnings += _large_logits(asked, chosen)
-    if asked.job.allow_lossy:
-        warnings.append("--allow-lossy changes nothing: this version plans no quantized communication")
-    return tuple(warnings)
+    return (*warnings, *on_host(asked, chosen), *lossy(asked, chosen))
 
 
 def _little_trained(asked: Setting) -> list[str]:

@@ -30,9 +30,8 @@ ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 def compete(asked: Setting, system: System, table: CostTable | None = None) -> Candidate:
     """Returns a published system at its best micro-batch and recomputation; a table may have its costs already."""
     engine = ENGINES[system.engine]
-    if table is not None and table.engine == system.engine:
-        rows = rows_of(system, table)
-    else:
+    rows = rows_of(system, table) if table is not None and table.engine == system.engine else None
+    if rows is None or not rows.options:
         rows = table_of(asked, engine, (system.strategy,))
     return candidate(asked, engine, system.name, rows, best(rows))
 

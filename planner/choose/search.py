@@ -53,7 +53,15 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
 
 
 def _systems(asked: Setting) -> tuple[System, ...]:
-    return systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
+    """Returns the published systems that the job allows and an engine has here: a lossy one may break its rules."""
+    num_classes = asked.workload.num_classes
+    named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node, allow_lossy=asked.job.allow_lossy)
+    return tuple(
+        each
+        for each in named
+        if not each.is_lossy
+        or DEEPSPEED.refusal(asked.workload, (each.strategy,) * num_classes, asked.shapes[0]) is None
+    )
 
 
 def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution) -> Solution:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -54,8 +54,11 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
             f"the model was traced with weights of fp32 under autocast to {graph.autocast}, which the engines here do "
             f"not run yet: trace it again with --precision {graph.autocast}, whose weights have an fp32 master copy"
         )
-    if job.offload == "optimizer":
-        raise InputError("offload of optimizer states is not there yet; use --offload none, or more nodes")
+    if job.offload == "optimizer" and profile.host is None:
+        raise InputError(
+            f"offload needs to know the host's memory and its link to the devices, and the profile of {profile.name} "
+            "says nothing of it: make the profile again with `--like NAME`, or use --offload none"
+        )
     device = profile.known_device
     if job.memory_budget_bytes is not None and job.memory_budget_bytes > device.memory_bytes:
         raise InputError(
@@ -67,6 +70,9 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
         profile=profile,
         machine=(seen := machine(profile, job.precision)),
         job=job,
-        shapes=batches(job, seen.world_size, profile.device.kind),
+        shapes=tuple(
+            replace(shape, ranks_per_node=seen.ranks_per_node)
+            for shape in batches(job, seen.world_size, profile.device.kind)
+        ),
         budget_bytes=job.memory_budget_bytes or seen.usable_bytes,
     )

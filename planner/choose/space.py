@@ -7,6 +7,7 @@ from costmodels.degrees import strategies
 from costmodels.strategy import Strategy
 from planner.choose.compete import table_of
 from planner.choose.setting import Setting
+from planner.choose.variants import on_host, variants
 from planner.cost_table import CostTable
 from planner.errors import InputError
 
@@ -22,7 +23,7 @@ def space(asked: Setting) -> CostTable:
             "a Pareto front is of DeepSpeed's strategies, and the fsdp engine chooses by class of blocks: use --engine "
             "deepspeed, or leave --pareto out"
         )
-    return table_of(asked, DEEPSPEED, _strategies(asked))
+    return on_host(asked, table_of(asked, DEEPSPEED, _strategies(asked)))
 
 
 def _strategies(asked: Setting) -> tuple[Strategy, ...]:
@@ -32,7 +33,7 @@ def _strategies(asked: Setting) -> tuple[Strategy, ...]:
         InputError: It has none, for a reason that is the same for all, such as a model with nothing to train.
     """
     num_classes = asked.workload.num_classes
-    every = strategies(asked.machine.level_sizes)
+    every = variants(asked, strategies(asked.machine.level_sizes))
     refusals = [DEEPSPEED.refusal(asked.workload, (each,) * num_classes, asked.shapes[0]) for each in every]
     able = tuple(each for each, refusal in zip(every, refusals, strict=True) if refusal is None)
     if not able:

@@ -13,6 +13,7 @@ from hw_profiles.resize import resize
 from planner.choose.batches import nearest_batches
 from planner.choose.candidate import Candidate
 from planner.choose.setting import Setting, setting
+from planner.errors import InputError
 from planner.model_graph import ModelGraph
 from planner.report.figures import bytes_text
 
@@ -28,8 +29,9 @@ Smallest = Callable[[Setting], Candidate]
 def suggestions(asked: Setting, needed_bytes: int, smallest: Smallest) -> Iterator[str]:
     """Yields what would help, of each kind the smallest change that is enough alone; the cheapest kind first.
 
-    Recomputation and a smaller micro-batch cost time, a larger budget safety, a lower precision digits, more nodes
-    money. What host memory would have to hold comes last, with no promise.
+    Recomputation, a smaller micro-batch and offload cost time, a larger budget safety, a lower precision digits, more
+    nodes money. What host memory would have to hold comes last, with no promise, where nothing is known of the host.
+    Quantized collectives are not among them: they save time on the wire and no memory.
 
     Args:
         asked: The question that has no answer.
@@ -38,11 +40,12 @@ def suggestions(asked: Setting, needed_bytes: int, smallest: Smallest) -> Iterat
     """
     yield from _recomputation(asked, smallest)
     yield from _smaller_micro_batch(asked, smallest)
+    yield from _offload(asked, smallest)
     if needed_bytes <= asked.machine.usable_bytes:
         yield f"--memory-budget {needed_bytes}: {bytes_text(needed_bytes)} per rank, which the device has"
     yield from _lower_precision(asked, smallest)
     yield from _more_nodes(asked, smallest)
-    yield _offload(asked)
+    yield from _unknown_host(asked)
 
 
 def _recomputation(asked: Setting, smallest: Smallest) -> Iterator[str]:
@@ -129,14 +132,40 @@ def _nodes_text(asked: Setting, num_nodes: int, batches: tuple[int, ...]) -> str
     return text
 
 
-def _offload(asked: Setting) -> str:
-    """Returns what offload would move; this version cannot plan it, so nothing is promised."""
+def _offload(asked: Setting, smallest: Smallest) -> Iterator[str]:
+    """Yields the least offload that is enough, with the host memory that it takes; a CPU's host is the device."""
+    if asked.job.offload != "none" or asked.profile.host is None or asked.profile.device.kind == "cpu":
+        return
+    for offload in ("optimizer", "auto"):
+        try:
+            changed = setting(asked.graph, asked.profile, asked.job.model_copy(update={"offload": offload}))
+            found = smallest(changed)
+        except InputError:
+            continue  # the nodes' hosts are too small for it
+        if found.fits:
+            what = "optimizer states" if offload == "optimizer" else "optimizer states and parameters"
+            host = _host_text(changed, found.predicted.memory.host_bytes)
+            yield f"--offload {offload}: with {what} in host memory it fits, {host}"
+            return
+
+
+def _host_text(asked: Setting, host_bytes: int) -> str:
+    has = "" if asked.machine.host_bytes is None else f" of {bytes_text(_of_node(asked, asked.machine.host_bytes))}"
+    return f"{bytes_text(_of_node(asked, host_bytes))}{has} on each node"
+
+
+def _of_node(asked: Setting, rank_bytes: int) -> int:
+    return rank_bytes * asked.machine.ranks_per_node
+
+
+def _unknown_host(asked: Setting) -> Iterator[str]:
+    """Yields what offload would move, where nothing is known of the host: nothing is promised."""
+    if asked.profile.host is not None or asked.profile.device.kind == "cpu":
+        return
     widths = state_widths(asked.job.precision, asked.job.optimizer)
     states_bytes = widths.optimizer * asked.workload.num_trainable_params
     node_bytes = states_bytes * asked.machine.ranks_per_node // asked.machine.world_size
-    host = asked.profile.host
-    has = "of unknown memory" if host is None else f"which has {bytes_text(host.memory_bytes)}"
-    return (
-        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, {has}; this version does "
-        "not plan offload"
+    yield (
+        f"optimizer states in host memory would need {bytes_text(node_bytes)} on each node, of unknown memory: a "
+        "profile that has the host says whether it fits"
     )

@@ -189,14 +189,19 @@ def test_72b_on_one_node_is_refused_with_the_number_of_nodes_that_would_do() -> 
 
 
 # 70B parameters on 24 x 40 GB: 16 bytes x parameters / 24 = 42.8 GiB of states alone.
-def test_70b_on_24_gpus_says_what_host_memory_would_have_to_hold() -> None:
-    graph = transformer_graph(LLAMA_70B)
+def test_70b_on_24_gpus_fits_with_offload_alone_and_says_the_host_memory() -> None:
+    graph, machine, job = transformer_graph(LLAMA_70B), load("p4d-a100-40gb", 3), Job(global_batch_size=24)
     with pytest.raises(DoesNotFit) as caught:
-        plan(graph, load("p4d-a100-40gb", 3), Job(global_batch_size=24))
+        plan(graph, machine, job.model_copy(update={"offload": "none"}))
     found = caught.value.infeasible
     assert found.needed_bytes > 16 * graph.workload.num_params / 24
-    host_gib = 12 * graph.workload.num_params / 3 / GIB
-    assert any(f"host memory would need {host_gib:,.1f} GiB on each node" in text for text in found.suggestions)
+    (text,) = (each for each in found.suggestions if each.startswith("--offload"))
+    assert text.startswith("--offload optimizer: with optimizer states in host memory it fits")
+    for offload in ("optimizer", "auto"):
+        answer = plan(graph, machine, job.model_copy(update={"offload": offload}))
+        assert answer.strategies[0].offload != "none"
+        assert 12 * graph.workload.num_params / 24 < answer.predicted.memory.host_bytes
+        assert 8 * answer.predicted.memory.host_bytes <= machine.known_host.memory_bytes
 
 
 def test_a_suggestion_to_recompute_or_shrink_the_micro_batch_is_true() -> None:
