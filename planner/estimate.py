@@ -9,13 +9,16 @@ exact total, never an approximation of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
+from typing import NamedTuple
+
+import numpy as np
 
 from costmodels.communication import communication_time
 from costmodels.compute import compute_time
 from costmodels.engine import Assignment, Engine
-from costmodels.memory import moments
+from costmodels.memory import moments_bytes
+from costmodels.places import Int64s
 from costmodels.strategy import Recompute, StepShape, Strategy
 from costmodels.workload import Workload
 from planner.cost_table import Cost, CostTable, Option, Recomputed, undominated
@@ -31,12 +34,17 @@ PHASES = ("forward", "backward", "alone")
 update's compute stands alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Exact:
-    """The costs of one recomputation of one option, in the order of `Option`'s fields."""
+NUM_BOUNDS = (3, 3, 1)
+"""Bounds of each phase."""
 
-    phases_ns: tuple[tuple[int, ...], ...]
-    memory_bytes: tuple[int, ...]
+
+class _Exact(NamedTuple):
+    """The costs of one recomputation of one option."""
+
+    bounds_ns: Int64s
+    """Of all phases, joined."""
+    memory_bytes: Int64s
+    """Of each moment."""
 
 
 def estimate(
@@ -113,33 +121,51 @@ def _affine(
     singles = [(*base[:i], values[-1], *base[i + 1 :]) for i, values in enumerate(may_recompute)]
     if any(recomputed not in exact for recomputed in product(*may_recompute)):
         return None
-    option = _row(strategy, shape, may_recompute, (exact[base], *(exact[single] for single in singles)))
     for recomputed, costs in exact.items():
-        phases = tuple(tuple(bound.at(recomputed) for bound in bounds) for bounds in option.phases_ns)
-        if phases != costs.phases_ns or tuple(m.at(recomputed) for m in option.memory_bytes) != costs.memory_bytes:
+        changed = [exact[single] for single, its, mine in zip(singles, recomputed, base, strict=True) if its != mine]
+        if not all(_is_sum(*parts) for parts in zip(costs, exact[base], *changed, strict=True)):
             return None
-    return Option(strategy, shape, may_recompute, option.phases_ns, undominated(option.memory_bytes))
+    return _row(strategy, shape, may_recompute, (exact[base], *(exact[single] for single in singles)))
+
+
+def _is_sum(costs: Int64s, base: Int64s, *changed: Int64s) -> bool:
+    """Returns whether the costs are those of the base and what each change adds to it."""
+    if any(len(other) != len(costs) for other in (base, *changed)):
+        return False
+    return np.array_equal(costs, base + sum((other - base for other in changed), np.zeros_like(base)))
 
 
 def _row(
     strategy: Strategy, shape: StepShape, may_recompute: tuple[tuple[bool, ...], ...], corners: tuple[_Exact, ...]
 ) -> Option:
-    """Returns the option through the base corner and the corners that differ from it in one group each."""
+    """Returns the option through the base corner and the corners that differ from it in one group each.
+
+    Where a group has no choice, its corner is the base; its addend then counts for nothing.
+    """
+    phases = iter(_costs(np.column_stack([corner.bounds_ns for corner in corners])))
     return Option(
         strategy,
         shape,
         may_recompute,
-        phases_ns=tuple(
-            tuple(_through(bound) for bound in zip(*bounds, strict=True))
-            for bounds in zip(*(corner.phases_ns for corner in corners), strict=True)
-        ),
-        memory_bytes=tuple(_through(moment) for moment in zip(*(c.memory_bytes for c in corners), strict=True)),
+        phases_ns=tuple(tuple(islice(phases, number)) for number in NUM_BOUNDS),
+        memory_bytes=undominated(_costs(_greatest(np.column_stack([corner.memory_bytes for corner in corners])))),
     )
 
 
-def _through(values: tuple[int, ...]) -> Cost:
-    base, *singles = values
-    return Cost(base, tuple(single - base for single in singles))
+def _costs(corners: Int64s) -> tuple[Cost, ...]:
+    """Returns a cost for each row: the base, then the base with one group changed."""
+    addends = corners[:, 1:] - corners[:, :1]
+    return tuple(Cost(base, tuple(row)) for base, row in zip(corners[:, 0].tolist(), addends.tolist(), strict=True))
+
+
+def _greatest(corners: Int64s) -> Int64s:
+    """Returns the rows of which no other one with the same addends is greater, in order; of equals the first."""
+    addends = corners[:, 1:] - corners[:, :1]
+    _, kinds = np.unique(addends, axis=0, return_inverse=True)
+    # Sorted by kind, then the greatest first, then in order: the first of each kind is the one.
+    order = np.lexsort((np.arange(len(corners)), -corners[:, 0], kinds.reshape(-1)))
+    firsts = np.flatnonzero(np.diff(kinds.reshape(-1)[order], prepend=-1))
+    return corners[np.sort(order[firsts])]
 
 
 def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Assignment, shape: StepShape) -> _Exact:
@@ -160,12 +186,10 @@ def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Ass
         sent.backward_overlappable_ns + sent.boundary_overlappable_ns,
         sent.backward_overlappable_ns + compute.last_backward_overlappable_ns,
     )
-    held = engine.memory(workload, assignment, shape)
-    return _Exact(
-        phases_ns=(
-            tuple(forward_ns - each_ns for each_ns in hidden_in_forward_ns),
-            tuple(backward_ns - each_ns for each_ns in hidden_in_backward_ns),
-            (compute.update_ns + sent.duration.control_ns,),
-        ),
-        memory_bytes=tuple(moment.num_bytes for moment in moments(workload, held, assignment, shape)),
+    bounds_ns = (
+        *(forward_ns - each_ns for each_ns in hidden_in_forward_ns),
+        *(backward_ns - each_ns for each_ns in hidden_in_backward_ns),
+        compute.update_ns + sent.duration.control_ns,
     )
+    held = engine.memory(workload, assignment, shape)
+    return _Exact(np.array(bounds_ns, np.int64), moments_bytes(workload, held, assignment, shape))
