@@ -1,7 +1,7 @@
 """What each strategy costs each block, at one micro-batch: all that the solver of per-class choices sees.
 
 For an engine whose blocks can differ (`costmodels.fsdp`), every cost of a step is a sum over its blocks, each by its
-own strategy, or a maximum of such sums. Within a block it is a sum again: of what (p, g, o) cost, of what s costs, and
+own strategy, or a maximum of such sums. Within a block it is a sum again: of what (p, o), (g, o) and (p, s) cost, and
 of what recomputation costs. Equal blocks form a group, and a choice says for each group how many of its blocks have
 each strategy and how many are recomputed.
 
@@ -34,24 +34,34 @@ class Sent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DegreesCost:
-    """What (p, g, o) cost one block, in whole ns and bytes."""
+class ParamCost:
+    """What (p, o) cost one block, in whole ns and bytes."""
 
     param_degree: int
-    grad_degree: int
     optim_degree: int
     forward: Sent
-    reduced: Sent
-    """In every micro-batch."""
-    boundary: Sent
+    """Gathered in every micro-batch."""
     spread: Sent
     """What the update changed, beside the next step's first forward."""
     optimizer_ns: int
     rest_bytes: int
-    """Model states."""
-    update_bytes: int
+    """Parameters and optimizer states."""
     spread_bytes: int
     """Held while this block's parameters are spread; the largest of any block counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradCost:
+    """What (g, o) cost one block, in whole ns and bytes."""
+
+    grad_degree: int
+    optim_degree: int
+    reduced: Sent
+    """In every micro-batch."""
+    boundary: Sent
+    rest_bytes: int
+    """Gradients."""
+    update_bytes: int
     output_bytes: int
     """Held in backward for the output of a reduction; the largest of any block counts."""
 
@@ -81,27 +91,20 @@ class BlockGroup:
     block_class: int
     blocks: tuple[int, ...]
     """Indices into `Workload.blocks`, in order of execution."""
+    has_params: bool
+    """Blocks without parameters cost the same whatever is chosen."""
     recomputable: bool
     least_recomputed: int
     most_recomputed: int
     again: Computed
     """The forward of one block that runs again, in one micro-batch."""
-    degrees: tuple[DegreesCost, ...]
+    params: tuple[ParamCost, ...]
+    grads: tuple[GradCost, ...]
     secondaries: tuple[SecondaryCost, ...]
-
-    @property
-    def manners(self) -> tuple[Manner, ...]:
-        """The manners that its blocks can have, in their order."""
-        reduced = {each.param_degree: {False: False, True: False} for each in self.degrees}
-        for each in self.degrees:
-            reduced[each.param_degree][each.is_reduced] = True
-        found = {
-            Manner(each.gathered, is_reduced)
-            for each in self.secondaries
-            for is_reduced in (False, True)
-            if reduced.get(each.param_degree, {}).get(is_reduced)
-        }
-        return tuple(sorted(found, key=_place))
+    pairs: tuple[tuple[int, int, int], ...]
+    """Every (p, g, o) that nests, where p and g cannot be chosen apart; empty where all of a common o nest."""
+    manners: tuple[Manner, ...]
+    """Those that its blocks can have, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +165,26 @@ Choice = tuple[GroupChoice, ...]
 
 
 def strategies_of(table: BlockTable, choice: Choice) -> dict[int, Strategy]:
-    """Returns the strategy of each block, by its index in `Workload.blocks`."""
+    """Returns the strategy of each block, by its index in `Workload.blocks`; without parameters, the most common."""
+    numbers: dict[Strategy, int] = {}
+    for group, (strategies, _) in zip(table.groups, choice, strict=True):
+        for strategy, number in strategies:
+            numbers[strategy] = numbers.get(strategy, 0) + number * group.has_params
+    most_common = max(numbers, key=lambda strategy: numbers[strategy])
     chosen: dict[int, Strategy] = {}
     for group, (strategies, num_recomputed) in zip(table.groups, choice, strict=True):
         in_order = [each for each, number in in_order_of_manners(strategies) for _ in range(number)]
+        if not group.has_params:
+            in_order = [most_common] * len(group.blocks)
         for number, (block, strategy) in enumerate(zip(group.blocks, in_order, strict=True)):
             chosen[block] = replace(strategy, recompute="full") if number < num_recomputed else strategy
     return chosen
+
+
+def manners_of(secondaries: Sequence[SecondaryCost], grads: Sequence[GradCost]) -> tuple[Manner, ...]:
+    """Returns the manners that blocks can have, in their order."""
+    found = {Manner(each.gathered, grad.is_reduced) for each in secondaries for grad in grads}
+    return tuple(sorted(found, key=_place))
 
 
 def in_order_of_manners(strategies: Sequence[tuple[Strategy, int]]) -> Iterator[tuple[Strategy, int]]:

@@ -3,50 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from costmodels.fsdp.holds import manner_of
 from planner.block_table import (
     BlockTable,
     Choice,
-    DegreesCost,
+    GradCost,
     Held,
+    ParamCost,
     SecondaryCost,
     in_order_of_manners,
 )
 
-_Chosen = list[tuple[DegreesCost, SecondaryCost, int]]
+
+class _Blocks(NamedTuple):
+    """So many equal blocks with the costs of their strategy."""
+
+    param: ParamCost
+    grad: GradCost
+    secondary: SecondaryCost
+    number: int
+
+
+_Chosen = list[_Blocks]
 
 
 def block_totals(table: BlockTable, choice: Choice) -> tuple[int, int]:
     """Returns (ns of a step, bytes at its peak) of a choice."""
     chosen = _chosen(table, choice)
     rest_bytes = table.always_bytes + sum(
-        (degrees.rest_bytes + secondary.rest_bytes) * number for degrees, secondary, number in chosen
+        (each.param.rest_bytes + each.grad.rest_bytes + each.secondary.rest_bytes) * each.number for each in chosen
     )
-    update_bytes = sum(degrees.update_bytes * number for degrees, _, number in chosen)
-    update_bytes += max(degrees.spread_bytes for degrees, _, _ in chosen)
-    output_bytes = max(degrees.output_bytes for degrees, _, _ in chosen)
+    update_bytes = sum(each.grad.update_bytes * each.number for each in chosen)
+    update_bytes += max(each.param.spread_bytes for each in chosen)
+    output_bytes = max(each.grad.output_bytes for each in chosen)
     return _step_ns(table, choice, chosen), rest_bytes + max(update_bytes, *_peaks(table, choice, output_bytes))
 
 
 def _chosen(table: BlockTable, choice: Choice) -> _Chosen:
     found: _Chosen = []
     for group, (strategies, _) in zip(table.groups, choice, strict=True):
-        degrees = {(each.param_degree, each.grad_degree, each.optim_degree): each for each in group.degrees}
+        params = {(each.param_degree, each.optim_degree): each for each in group.params}
+        grads = {(each.grad_degree, each.optim_degree): each for each in group.grads}
         secondaries = {(each.param_degree, each.secondary_degree): each for each in group.secondaries}
         found += [
-            (degrees[each.degrees], secondaries[each.param_degree, each.secondary_degree], number)
+            _Blocks(
+                params[each.param_degree, each.optim_degree],
+                grads[each.grad_degree, each.optim_degree],
+                secondaries[each.param_degree, each.secondary_degree],
+                number,
+            )
             for each, number in strategies
         ]
     return found
 
 
 def _step_ns(table: BlockTable, choice: Choice, chosen: _Chosen) -> int:
-    def total(value: Callable[[DegreesCost, SecondaryCost], int]) -> int:
-        return sum(value(degrees, secondary) * number for degrees, secondary, number in chosen)
+    def total(value: Callable[[_Blocks], int]) -> int:
+        return sum(value(each) * each.number for each in chosen)
 
-    def longest(value: Callable[[DegreesCost], int]) -> int:
-        return max(value(degrees) for degrees, _, _ in chosen)
+    def longest(value: Callable[[_Blocks], int]) -> int:
+        return max(value(each) for each in chosen)
 
     times = table.shape.num_micro_batches
     again = [(group.again, number) for group, (_, number) in zip(table.groups, choice, strict=True)]
@@ -56,20 +74,22 @@ def _step_ns(table: BlockTable, choice: Choice, chosen: _Chosen) -> int:
     )
     forward_ns, backward_ns = table.forward.duration_ns * times, (table.backward.duration_ns + again_ns) * times
     backward_hidden_ns = table.backward.overlappable_ns + again_hidden_ns
-    gathers_ns = total(lambda d, _: d.forward.bare_ns) + longest(lambda d: d.forward.longest_ns)
-    reductions_ns = total(lambda d, s: s.backward.bare_ns + d.reduced.bare_ns) + longest(lambda d: d.reduced.longest_ns)
+    gathers_ns = total(lambda b: b.param.forward.bare_ns) + longest(lambda b: b.param.forward.longest_ns)
+    reductions_ns = total(lambda b: b.secondary.backward.bare_ns + b.grad.reduced.bare_ns)
+    reductions_ns += longest(lambda b: b.grad.reduced.longest_ns)
     forward_bounds = (
-        total(lambda d, _: d.forward.duration_ns + d.spread.duration_ns) - table.forward.overlappable_ns * times,
-        gathers_ns + total(lambda d, _: d.spread.bare_ns) + longest(lambda d: d.spread.longest_ns),
-        gathers_ns + total(lambda d, _: d.spread.duration_ns) - table.forward.overlappable_ns,
+        total(lambda b: b.param.forward.duration_ns + b.param.spread.duration_ns)
+        - table.forward.overlappable_ns * times,
+        gathers_ns + total(lambda b: b.param.spread.bare_ns) + longest(lambda b: b.param.spread.longest_ns),
+        gathers_ns + total(lambda b: b.param.spread.duration_ns) - table.forward.overlappable_ns,
     )
     backward_bounds = (
-        total(lambda d, s: s.backward.duration_ns + d.reduced.duration_ns + d.boundary.duration_ns)
+        total(lambda b: b.secondary.backward.duration_ns + b.grad.reduced.duration_ns + b.grad.boundary.duration_ns)
         - backward_hidden_ns * times,
-        reductions_ns + total(lambda d, _: d.boundary.bare_ns) + longest(lambda d: d.boundary.longest_ns),
-        reductions_ns + total(lambda d, _: d.boundary.duration_ns) - backward_hidden_ns,
+        reductions_ns + total(lambda b: b.grad.boundary.bare_ns) + longest(lambda b: b.grad.boundary.longest_ns),
+        reductions_ns + total(lambda b: b.grad.boundary.duration_ns) - backward_hidden_ns,
     )
-    optimizers_ns = total(lambda d, _: d.optimizer_ns)
+    optimizers_ns = total(lambda b: b.param.optimizer_ns)
     return forward_ns + max(forward_bounds) + backward_ns + max(backward_bounds) + optimizers_ns
 
 

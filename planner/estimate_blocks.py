@@ -6,55 +6,67 @@ the table is the exact prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from costmodels.communication import sum_messages
 from costmodels.compute import UPDATE_NS, Computed, overlappable_ns, segment_ns, update_width
 from costmodels.degrees import legal_degrees, nests
-from costmodels.engine import Cause, Message
+from costmodels.engine import Message
 from costmodels.fsdp.holds import manner_of
 from costmodels.fsdp.memory import output_bytes, slice_bytes, spread_bytes
 from costmodels.fsdp.traffic import BlockTraffic, is_sent
-from costmodels.states import num_block_params, state_bytes, state_widths
+from costmodels.states import StateBytes, num_block_params, state_bytes, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
-from planner.block_table import BlockGroup, BlockTable, DegreesCost, SecondaryCost, Sent
+from planner.block_table import BlockGroup, BlockTable, GradCost, ParamCost, SecondaryCost, Sent, manners_of
 from planner.block_walk import stretches
 from planner.machine import Machine
 
-_ONCE: tuple[Cause, ...] = ("boundary", "update")
-"""Sent once in a step; the longest message of all others is exposed in each micro-batch."""
+
+class _Sizes(NamedTuple):
+    """What decides the messages and states of a block."""
+
+    num_params: int
+    num_trainable: int
+    differentiated: bool
 
 
 class _Kind(NamedTuple):
     """What equal blocks have in common."""
 
     block_class: int
-    num_params: int
-    num_trainable: int
-    differentiated: bool
+    sizes: _Sizes
     recomputable: bool
     forward: Computed
     """In one micro-batch, of a block that can be recomputed."""
 
 
 def estimate_blocks(
-    workload: Workload, machine: Machine, shape: StepShape, may_recompute: tuple[bool, ...]
-) -> BlockTable:
-    """Returns what every strategy costs every block of the ideal schedule.
+    workload: Workload, machine: Machine, shapes: Sequence[StepShape], may_recompute: tuple[bool, ...]
+) -> tuple[BlockTable, ...]:
+    """Returns what every strategy costs every block of the ideal schedule, one table for each micro-batch.
 
     Args:
         workload: The traced step.
         machine: Links and devices; its levels say which degrees there are.
-        shape: The micro-batch.
+        shapes: The micro-batches.
         may_recompute: What can be chosen for blocks that can be recomputed: (False,), (True,) or both.
     """
+    costs = _AllCosts(machine, shapes[0])
+    return tuple(_table(workload, machine, shape, may_recompute, costs) for shape in shapes)
+
+
+def _table(
+    workload: Workload, machine: Machine, shape: StepShape, may_recompute: tuple[bool, ...], costs: _AllCosts
+) -> BlockTable:
     compute = _compute(workload, machine, shape)
     kinds: dict[_Kind, list[int]] = {}
     for index, kind in enumerate(_kinds(workload, compute)):
         kinds.setdefault(kind, []).append(index)
-    groups = tuple(_group(kind, tuple(blocks), machine, shape, may_recompute) for kind, blocks in kinds.items())
+    groups = tuple(_group(kind, tuple(blocks), shape, may_recompute, costs) for kind, blocks in kinds.items())
     forward, backward = (
         sum((computed for (phase, _), computed in compute.items() if phase == name), Computed())
         for name in ("forward", "backward")
@@ -77,92 +89,138 @@ def _kinds(workload: Workload, compute: dict[tuple[str, int], Computed]) -> Iter
     for index, block in enumerate(workload.blocks):
         yield _Kind(
             block.block_class,
-            *num_block_params(workload, block),
-            ("backward", index) in compute,
+            _Sizes(*num_block_params(workload, block), ("backward", index) in compute),
             block.recomputable,
             compute.get(("forward", index), Computed()) if block.recomputable else Computed(),
         )
 
 
 def _group(
-    kind: _Kind, blocks: tuple[int, ...], machine: Machine, shape: StepShape, may_recompute: tuple[bool, ...]
+    kind: _Kind, blocks: tuple[int, ...], shape: StepShape, may_recompute: tuple[bool, ...], costs: _AllCosts
 ) -> BlockGroup:
-    degrees = legal_degrees(machine.level_sizes)
-    costs = _Costs(kind, machine, shape)
+    params, grads, secondaries = costs.of(kind.sizes, shape.num_micro_batches)
     return BlockGroup(
         block_class=kind.block_class,
         blocks=blocks,
+        has_params=kind.sizes.num_params > 0,
         recomputable=kind.recomputable,
         least_recomputed=len(blocks) if kind.recomputable and False not in may_recompute else 0,
         most_recomputed=len(blocks) if kind.recomputable and True in may_recompute else 0,
         again=kind.forward,
-        degrees=tuple(costs.of_degrees(degrees)),
-        secondaries=tuple(costs.of_secondaries(degrees)),
+        params=params,
+        grads=grads,
+        secondaries=secondaries,
+        pairs=costs.pairs if kind.sizes.num_params else (),
+        manners=manners_of(secondaries, grads),
     )
 
 
-class _Costs:
-    """The costs of a block by the degrees that decide them: each message is timed once."""
+_Parts = tuple[tuple[ParamCost, ...], tuple[GradCost, ...], tuple[SecondaryCost, ...]]
 
-    def __init__(self, kind: _Kind, machine: Machine, shape: StepShape) -> None:
-        self._kind, self._machine, self._shape = kind, machine, shape
+
+class _AllCosts:
+    """The costs of blocks by their sizes: each is the same at all micro-batches but for their number."""
+
+    def __init__(self, machine: Machine, shape: StepShape) -> None:
+        self._machine, self._shape = machine, replace(shape, num_micro_batches=1)
+        self._degrees = legal_degrees(machine.level_sizes)
+        self._known: dict[_Sizes, _Parts] = {}
+        self.pairs = _pairs(self._degrees)
+
+    def of(self, sizes: _Sizes, times: int) -> _Parts:
+        """Returns what a step of so many micro-batches costs by (p, o), by (g, o) and by (p, s)."""
+        if sizes not in self._known:
+            costs = _Costs(sizes, self._machine, self._shape)
+            degrees = self._degrees if sizes.num_params else (1,)
+            self._known[sizes] = (
+                tuple(costs.of_params(degrees)),
+                tuple(costs.of_grads(degrees)),
+                tuple(costs.of_secondaries(degrees)),
+            )
+        params, grads, secondaries = self._known[sizes]
+        return (
+            tuple(replace(each, forward=_times(each.forward, times)) for each in params),
+            tuple(replace(each, reduced=_times(each.reduced, times)) for each in grads),
+            tuple(replace(each, backward=_times(each.backward, times)) for each in secondaries),
+        )
+
+
+def _times(sent: Sent, times: int) -> Sent:
+    return Sent(sent.duration_ns * times, sent.bare_ns * times, sent.longest_ns * times)
+
+
+def _nested(degrees: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields every (a, b) with a | b."""
+    yield from ((a, b) for a in degrees for b in degrees if b % a == 0)
+
+
+def _pairs(degrees: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+    """Returns every (p, g, o) that nests, or none where each degree divides the next: all that divide o nest then."""
+    if all(larger % smaller == 0 for smaller, larger in pairwise(degrees)):
+        return ()
+    every = ((p, g, o) for p in degrees for g in degrees for o in degrees)
+    return tuple((p, g, o) for p, g, o in every if nests(p, g, o, degrees[-1]))
+
+
+class _Costs:
+    """The costs of a block by the degrees that decide them, in a step of one micro-batch."""
+
+    def __init__(self, sizes: _Sizes, machine: Machine, shape: StepShape) -> None:
+        self._sizes, self._machine, self._shape = sizes, machine, shape
         self._widths = state_widths(shape.precision, shape.optimizer)
 
-    def of_degrees(self, degrees: tuple[int, ...]) -> Iterator[DegreesCost]:
-        """Yields every (p, g, o) that nests, in ascending order."""
-        world_size = degrees[-1]
+    def of_params(self, degrees: tuple[int, ...]) -> Iterator[ParamCost]:
+        """Yields every (p, o), in ascending order."""
         forward = {p: self._sent([self._block(p, p, p, p).forward()]) for p in degrees}
-        reduce = {g: self._sent(self._block(1, 1, g, g).backward()) for g in degrees}
-        boundary, update = {}, {}
         optimizer_ns = {o: self._optimizer_ns(o) for o in degrees}
-        for o in degrees:
-            for d in degrees:
-                if o % d == 0:
-                    boundary[d, o] = self._sent(self._block(1, 1, d, o).boundary())
-                    update[d, o] = self._sent([self._block(d, d, d, o).update()])
-        for p, g, o in ((p, g, o) for p in degrees for g in degrees for o in degrees if nests(p, g, o, world_size)):
-            strategy = Strategy(p, p, g, o)
-            states = state_bytes(self._kind.num_params, self._kind.num_trainable, strategy, self._widths)
-            yield DegreesCost(
-                *(p, g, o),
+        for p, o in _nested(degrees):
+            strategy = Strategy(p, p, o, o)
+            states = self._states(strategy)
+            yield ParamCost(
+                *(p, o),
                 forward=forward[p],
-                reduced=reduce[g],
-                boundary=boundary[g, o],
-                spread=update[p, o],
+                spread=self._sent([self._block(p, p, p, o).update()]),
                 optimizer_ns=optimizer_ns[o],
-                rest_bytes=states.total_bytes,
-                update_bytes=slice_bytes(self._kind.num_trainable, strategy, self._shape),
-                spread_bytes=spread_bytes(self._kind.num_trainable, strategy, self._widths),
-                output_bytes=output_bytes(self._kind.num_trainable, strategy, self._widths),
+                rest_bytes=states.parameters + states.optimizer_states,
+                spread_bytes=spread_bytes(self._sizes.num_trainable, strategy, self._widths),
+            )
+
+    def of_grads(self, degrees: tuple[int, ...]) -> Iterator[GradCost]:
+        """Yields every (g, o), in ascending order."""
+        reduced = {g: self._sent(self._block(1, 1, g, g).backward()) for g in degrees}
+        for g, o in _nested(degrees):
+            strategy = Strategy(1, 1, g, o)
+            yield GradCost(
+                *(g, o),
+                reduced=reduced[g],
+                boundary=self._sent(self._block(1, 1, g, o).boundary()),
+                rest_bytes=self._states(strategy).gradients,
+                update_bytes=slice_bytes(self._sizes.num_trainable, strategy, self._shape),
+                output_bytes=output_bytes(self._sizes.num_trainable, strategy, self._widths),
             )
 
     def of_secondaries(self, degrees: tuple[int, ...]) -> Iterator[SecondaryCost]:
         """Yields every (p, s), in ascending order."""
         # A block that reduces nothing sends in backward what it gathers.
         gather = {s: self._sent(self._block(s, s, 1, s).backward()) for s in degrees}
-        for p, s in ((p, s) for p in degrees for s in degrees if p % s == 0):
+        for s, p in _nested(degrees):
             strategy = Strategy(p, s, p, p)
-            states = state_bytes(self._kind.num_params, self._kind.num_trainable, strategy, self._widths)
-            yield SecondaryCost(p, s, manner_of(strategy).gathered, gather[s], states.secondary)
+            yield SecondaryCost(p, s, manner_of(strategy).gathered, gather[s], self._states(strategy).secondary)
+
+    def _states(self, strategy: Strategy) -> StateBytes:
+        return state_bytes(self._sizes.num_params, self._sizes.num_trainable, strategy, self._widths)
 
     def _block(self, p: int, s: int, g: int, o: int) -> BlockTraffic:
-        strategy, kind = Strategy(p, s, g, o), self._kind
-        return BlockTraffic(
-            strategy, kind.num_params, kind.num_trainable, kind.differentiated, self._shape, self._widths
-        )
+        return BlockTraffic(Strategy(p, s, g, o), *self._sizes, self._shape, self._widths)
 
     def _sent(self, messages: Iterable[Message]) -> Sent:
         sent = sum_messages(
             tuple(each for each in messages if is_sent(each)), self._machine.network, self._machine.speed
         )
         duration_ns = sum(sent.duration.values())
-        longest_ns = [
-            part_ns * (1 if cause in _ONCE else self._shape.num_micro_batches)
-            for cause, bare in sent.bare.items()
-            for part_ns, _ in bare
-        ]
-        return Sent(duration_ns, duration_ns - sum(sent.overlappable.values()), max(longest_ns, default=0))
+        longest_ns = max((part_ns for bare in sent.bare.values() for part_ns, _ in bare), default=0)
+        return Sent(duration_ns, duration_ns - sum(sent.overlappable.values()), longest_ns)
 
     def _optimizer_ns(self, optim_degree: int) -> int:
         bytes_per_s = self._machine.speed.memory_bytes_per_s
-        return UPDATE_NS(update_width(self._widths), self._kind.num_trainable, optim_degree, bytes_per_s)
+        return UPDATE_NS(update_width(self._widths), self._sizes.num_trainable, optim_degree, bytes_per_s)

@@ -1,34 +1,40 @@
 """Chooses how many blocks of each class have which strategy, by CP-SAT, with a proof.
 
-Sets: groups c of n_c equal blocks, degrees k = (p, g, o), secondaries s, manners f (gathered anew, kept or whole, and
-reduced or not), blocks j of a group in order of execution, segments t of a micro-batch and the moments i in them. One
+Sets: groups c of n_c equal blocks, degrees p, g, o and s, manners f (gathered anew, kept or whole, and reduced or not),
+blocks j of a group in order of execution, segments t of a micro-batch and the moments i in them. One
 model for each micro-batch.
 
 Variables
-    x_ck in 0..n_c       blocks of group c with degrees k                                 (`_add_counts`)
-    w_cpsg in 0..n_c     of those with this p, and g > 1 or not, how many have this s     (`_add_counts`)
+    x_cpoR in 0..n_c     blocks of group c with (p, o) that are reduced (R: g > 1) or not (`_add_counts`)
+    v_cgo in 0..n_c      blocks of group c with (g, o)                                    (`_add_counts`)
+    w_cpsR in 0..n_c     blocks of group c with (p, s) that are reduced or not            (`_add_counts`)
+    h_cpgo in 0..n_c     blocks of group c with (p, g, o), where not all of an o nest     (`_add_pairs`)
     q_c in 0..n_c        blocks of group c that are recomputed                            (`_add_counts`)
     y_jf in {0, 1}       block j has manner f                                             (`_add_manners`)
     z_j in {0, 1}        block j is recomputed                                            (`_add_recomputed`)
     r in {0, 1}          every block that can be recomputed is                            (`_add_recomputed`)
-    u_cv in {0, 1}       some block of c has v or more of something that counts once      (`_largest`)
+    u_ca in {0, 1}       some block of c has a or more of something that counts once      (`_largest`)
     T_f, T_b >= 0        nanoseconds of forward, and of backward with its boundary        (`_add_time`)
     A_t >= 0             bytes alive when segment t begins                                (`_add_memory`)
     m >= 0               bytes of device memory at the step's peak                        (`_add_memory`)
 
 Constraints
-    sum_k x_ck = n_c,  sum_{k of p, g} x_ck = sum_s w_cpsg  for each p, and g > 1 or not  (`_add_counts`)
-    sum_f y_jf = 1,  sum_j y_jf = sum_{psg of f} w_cpsg                                   (`_add_manners`)
+    sum x_c = n_c,  sum_p x_cpoR = sum_{g of R} v_cgo,  sum_o x_cpoR = sum_s w_cpsR       (`_add_counts`)
+    sum_{g of R} h_cpgo = x_cpoR,  sum_p h_cpgo = v_cgo                                   (`_add_pairs`)
+    sum_f y_jf = 1,  sum_j y_jf = sum_{psR of f} w_cpsR                                   (`_add_manners`)
     sum_{f' <= f} y_jf' >= sum_{f' <= f} y_if'       for each j and the next i of c       (`_add_manners`)
     sum_j z_j = q_c,  z_j >= z_i                     for each j and the next i of c       (`_add_recomputed`)
     r = min over blocks j that can be recomputed of z_j                                   (`_add_recomputed`)
-    T >= a_0 + sum a x + sum a w + a q + longest     for both bounds of each phase        (`_add_time`)
-    largest >= v u_cv,  n_c u_cv >= sum_{k: v_k >= v} x_ck                                (`_largest`)
+    T >= a_0 + sums of a x, a v, a w, a q + longest  for the bounds of each phase         (`_add_time`)
+    largest >= a u_ca,  n_c u_ca >= sum of those x (or v) that have a or more             (`_largest`)
+    largest >= sum of a x (or a v), where n_c = 1                                         (`_largest`)
     A_t = A_{t-1} + d_t + sum_jf d_tjf y_jf + sum_j d_tj z_j + d'_t r                     (`_add_memory`)
     m >= rest + A_t + b_ti + sum_jf b_tijf y_jf + sum_j b_tij z_j + b'_ti r + output      (`_add_memory`)
-    m >= rest + sum_ck slices_ck x_ck + spread,  m <= budget                              (`_add_memory`)
+    m >= rest + sum_cgo slices_cgo v_cgo + spread,  m <= budget                           (`_add_memory`)
 
-where rest is the sum of model states over x and w. Objectives, the second minimised with the first held at its optimum:
+where rest is the sum of model states over x, v and w.
+
+Objectives, the second minimised with the first held at its optimum:
 T_f + T_b + optimizers, then m; or the other way round. See `planner.block_table` for which block has which of the
 chosen strategies, and `planner.solve` for why OR-Tools' presolve is off.
 """
@@ -36,16 +42,16 @@ chosen strategies, and `planner.solve` for why OR-Tools' presolve is off.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ortools.sat.python import cp_model
 
 from costmodels.compute import Computed
 from costmodels.strategy import Strategy
-from planner.block_table import BlockGroup, BlockTable, Choice, DegreesCost, GroupChoice, Held, SecondaryCost
+from planner.block_table import BlockGroup, BlockTable, Choice, GradCost, GroupChoice, Held, ParamCost, SecondaryCost
 from planner.block_totals import block_totals
 from planner.cost_table import Amount
 from planner.errors import UnsolvedError
@@ -164,9 +170,63 @@ def _solver() -> cp_model.CpSolver:
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.cp_model_presolve = False
+    solver.parameters.cp_model_probing_level = 0
+    solver.parameters.symmetry_level = 0
+    # All of the model is linear, and its relaxation tight: what helps is that it is solved often, not cut.
     solver.parameters.linearization_level = 2
+    solver.parameters.cut_level = 0
     solver.parameters.max_deterministic_time = MAX_DETERMINISTIC_TIME
     return solver
+
+
+_Sums = dict[tuple[int, ...], list[cp_model.IntVar]]
+"""Variables by what they have in common."""
+
+
+class _Columns(NamedTuple):
+    """The counts of one group; those of (p, o) and (p, s) apart by whether g > 1."""
+
+    params: dict[tuple[int, bool], cp_model.IntVar]
+    grads: list[cp_model.IntVar]
+    secondaries: dict[tuple[int, bool], cp_model.IntVar]
+    pairs: list[cp_model.IntVar]
+
+    def every(self) -> Iterator[cp_model.IntVar]:
+        """Yields all variables."""
+        yield from (*self.params.values(), *self.grads, *self.secondaries.values(), *self.pairs)
+
+    def by_optim(self, group: BlockGroup) -> _Sums:
+        """Returns the counts of (p, o) by o."""
+        found: _Sums = {}
+        for (k, is_reduced), x in self.params.items():
+            found.setdefault((group.params[k].optim_degree, is_reduced), []).append(x)
+        return found
+
+    def grads_by_optim(self, group: BlockGroup) -> _Sums:
+        """Returns the counts of (g, o) by o."""
+        found: _Sums = {}
+        for each, v in zip(group.grads, self.grads, strict=True):
+            found.setdefault((each.optim_degree, each.is_reduced), []).append(v)
+        return found
+
+    def by_param(self, group: BlockGroup) -> _Sums:
+        """Returns the counts of (p, o) by p."""
+        found: _Sums = {}
+        for (k, is_reduced), x in self.params.items():
+            found.setdefault((group.params[k].param_degree, is_reduced), []).append(x)
+        return found
+
+    def secondaries_by_param(self, group: BlockGroup) -> _Sums:
+        """Returns the counts of (p, s) by p."""
+        found: _Sums = {}
+        for (k, is_reduced), w in self.secondaries.items():
+            found.setdefault((group.secondaries[k].param_degree, is_reduced), []).append(w)
+        return found
+
+
+def _nothing(cost: object) -> int:
+    del cost
+    return 0
 
 
 class _Model:
@@ -183,34 +243,59 @@ class _Model:
         self.amounts: dict[Amount, cp_model.LinearExprT] = {"time": self._add_time(), "memory": self._add_memory()}
 
     def _add_counts(self) -> None:
-        self._degrees: list[list[cp_model.IntVar]] = []
-        self._secondaries: list[dict[tuple[int, bool], cp_model.IntVar]] = []
+        self._columns: list[_Columns] = []
         for number, group in enumerate(self._table.groups):
-            size = len(group.blocks)
-            row = [self.cp.new_int_var(0, size, f"degrees_{number}_{k}") for k in range(len(group.degrees))]
-            self.cp.add(_plus(*row) == size)
-            columns = {
-                (k, is_reduced): self.cp.new_int_var(0, size, f"secondary_{number}_{k}_{is_reduced}")
-                for k in range(len(group.secondaries))
-                for is_reduced in (False, True)
-            }
-            for p in sorted({each.param_degree for each in group.degrees}):
-                for is_reduced in (False, True):
-                    have = [
-                        x
-                        for x, each in zip(row, group.degrees, strict=True)
-                        if each.param_degree == p and each.is_reduced == is_reduced
-                    ]
-                    gather = [
-                        columns[k, is_reduced] for k, each in enumerate(group.secondaries) if each.param_degree == p
-                    ]
-                    self.cp.add(_plus(*have) == _plus(*gather))
-            self._degrees.append(row)
-            self._secondaries.append(columns)
+
+            def count(name: str, most: int = len(group.blocks), number: int = number) -> cp_model.IntVar:
+                return self.cp.new_int_var(0, most, f"{name}_{number}")
+
+            columns = _Columns(
+                {
+                    (k, is_reduced): count(f"param_{k}_{is_reduced}")
+                    for k in range(len(group.params))
+                    for is_reduced in (False, True)
+                },
+                [count(f"grad_{k}") for k in range(len(group.grads))],
+                {
+                    (k, is_reduced): count(f"secondary_{k}_{is_reduced}")
+                    for k in range(len(group.secondaries))
+                    for is_reduced in (False, True)
+                },
+                [count(f"pair_{k}") for k in range(len(group.pairs))],
+            )
+            self._columns.append(columns)
+            self.cp.add(_plus(*columns.params.values()) == len(group.blocks))
+            self._link(columns.by_optim(group), columns.grads_by_optim(group))
+            self._link(columns.by_param(group), columns.secondaries_by_param(group))
+            self._add_pairs(group, columns)
+
+    def _link(self, these: _Sums, others: _Sums) -> None:
+        for key in dict.fromkeys((*these, *others)):
+            self.cp.add(_plus(*these.get(key, ())) == _plus(*others.get(key, ())))
+
+    def _add_pairs(self, group: BlockGroup, columns: _Columns) -> None:
+        if not group.pairs:
+            return
+        of_params: _Sums = {}
+        of_grads: _Sums = {}
+        for (p, g, o), number in zip(group.pairs, columns.pairs, strict=True):
+            of_params.setdefault((p, o, g > 1), []).append(number)
+            of_grads.setdefault((g, o), []).append(number)
+        self._link(
+            of_params,
+            {
+                (group.params[k].param_degree, group.params[k].optim_degree, is_reduced): [x]
+                for (k, is_reduced), x in columns.params.items()
+            },
+        )
+        self._link(
+            of_grads,
+            {(g.grad_degree, g.optim_degree): [v] for g, v in zip(group.grads, columns.grads, strict=True)},
+        )
 
     def _add_manners(self) -> None:
         self._manners: dict[int, list[cp_model.IntVar]] = {}
-        for group, columns in zip(self._table.groups, self._secondaries, strict=True):
+        for group, columns in zip(self._table.groups, self._columns, strict=True):
             for block in group.blocks:
                 row = [self.cp.new_bool_var(f"block_{block}_manner_{f}") for f in range(len(group.manners))]
                 self._manners[block] = row
@@ -218,7 +303,7 @@ class _Model:
             for f, (gathered, reduced) in enumerate(group.manners):
                 of_manner = [
                     w
-                    for (k, is_reduced), w in columns.items()
+                    for (k, is_reduced), w in columns.secondaries.items()
                     if is_reduced == reduced and group.secondaries[k].gathered == gathered
                 ]
                 self.cp.add(_plus(*(self._manners[block][f] for block in group.blocks)) == _plus(*of_manner))
@@ -254,25 +339,28 @@ class _Model:
                 [number for number, _ in again], [value(computed) for _, computed in again]
             )
 
-        gathers = (self._sum(lambda d: d.forward.bare_ns), self._largest("gather", lambda d: d.forward.longest_ns))
-        reductions = (
-            self._sum(lambda d: d.reduced.bare_ns, lambda s: s.backward.bare_ns),
-            self._largest("reduction", lambda d: d.reduced.longest_ns),
+        gathers = (
+            self._sum(param=lambda p: p.forward.bare_ns),
+            self._largest("gather", param=lambda p: p.forward.longest_ns),
         )
-        spread = self._sum(lambda d: d.spread.duration_ns)
-        boundary = self._sum(lambda d: d.boundary.duration_ns)
+        reductions = (
+            self._sum(grad=lambda g: g.reduced.bare_ns, secondary=lambda s: s.backward.bare_ns),
+            self._largest("reduction", grad=lambda g: g.reduced.longest_ns),
+        )
+        spread = self._sum(param=lambda p: p.spread.duration_ns)
+        boundary = self._sum(grad=lambda g: g.boundary.duration_ns)
         forward = self._phase(
             "forward",
             (
                 (table.forward.duration_ns - table.forward.overlappable_ns) * times,
-                self._sum(lambda d: d.forward.duration_ns),
+                self._sum(param=lambda p: p.forward.duration_ns),
                 spread,
             ),
             (
                 table.forward.duration_ns * times,
                 *gathers,
-                self._sum(lambda d: d.spread.bare_ns),
-                self._largest("spread", lambda d: d.spread.longest_ns),
+                self._sum(param=lambda p: p.spread.bare_ns),
+                self._largest("spread", param=lambda p: p.spread.longest_ns),
             ),
             (table.forward.duration_ns * times - table.forward.overlappable_ns, *gathers, spread),
         )
@@ -281,15 +369,15 @@ class _Model:
             (
                 (table.backward.duration_ns - table.backward.overlappable_ns) * times,
                 recomputed(lambda each: (each.duration_ns - each.overlappable_ns) * times),
-                self._sum(lambda d: d.reduced.duration_ns, lambda s: s.backward.duration_ns),
+                self._sum(grad=lambda g: g.reduced.duration_ns, secondary=lambda s: s.backward.duration_ns),
                 boundary,
             ),
             (
                 table.backward.duration_ns * times,
                 recomputed(lambda each: each.duration_ns * times),
                 *reductions,
-                self._sum(lambda d: d.boundary.bare_ns),
-                self._largest("boundary", lambda d: d.boundary.longest_ns),
+                self._sum(grad=lambda g: g.boundary.bare_ns),
+                self._largest("boundary", grad=lambda g: g.boundary.longest_ns),
             ),
             (
                 table.backward.duration_ns * times - table.backward.overlappable_ns,
@@ -298,7 +386,7 @@ class _Model:
                 boundary,
             ),
         )
-        return _plus(forward, backward, self._sum(lambda d: d.optimizer_ns))
+        return _plus(forward, backward, self._sum(param=lambda p: p.optimizer_ns))
 
     def _phase(self, name: str, *bounds: tuple[cp_model.LinearExprT, ...]) -> cp_model.IntVar:
         """Returns a variable that is at least each of the sums."""
@@ -310,11 +398,11 @@ class _Model:
     def _add_memory(self) -> cp_model.LinearExprT:
         memory = self.cp.new_int_var(0, self._most_bytes, "memory_bytes")
         rest = self.cp.new_int_var(0, self._most_bytes, "rest_bytes")
-        states = self._sum(lambda d: d.rest_bytes, lambda s: s.rest_bytes)
+        states = self._sum(lambda p: p.rest_bytes, lambda g: g.rest_bytes, lambda s: s.rest_bytes)
         self.cp.add(rest == _plus(self._table.always_bytes, states))
-        output = self._largest("output", lambda d: d.output_bytes)
-        spread = self._largest("spreading", lambda d: d.spread_bytes)
-        self.cp.add(memory >= _plus(rest, self._sum(lambda d: d.update_bytes), spread))
+        output = self._largest("output", grad=lambda g: g.output_bytes)
+        spread = self._largest("spreading", param=lambda p: p.spread_bytes)
+        self.cp.add(memory >= _plus(rest, self._sum(grad=lambda g: g.update_bytes), spread))
         before: cp_model.LinearExprT = 0
         for number, stretch in enumerate(self._table.stretches):
             alive = self.cp.new_int_var(0, self._most_bytes, f"alive_{number}")
@@ -326,28 +414,47 @@ class _Model:
         return memory
 
     def _sum(
-        self, of_degrees: Callable[[DegreesCost], int], of_secondary: Callable[[SecondaryCost], int] | None = None
+        self,
+        param: Callable[[ParamCost], int] = _nothing,
+        grad: Callable[[GradCost], int] = _nothing,
+        secondary: Callable[[SecondaryCost], int] = _nothing,
     ) -> cp_model.LinearExprT:
         """Returns the sum of a cost over all blocks."""
         variables: list[cp_model.IntVar] = []
         factors: list[int] = []
-        for group, row, columns in zip(self._table.groups, self._degrees, self._secondaries, strict=True):
-            variables += row
-            factors += [of_degrees(each) for each in group.degrees]
-            if of_secondary is not None:
-                variables += columns.values()
-                factors += [of_secondary(group.secondaries[k]) for k, _ in columns]
+        for group, columns in zip(self._table.groups, self._columns, strict=True):
+            costs = (
+                *((x, param(group.params[k])) for (k, _), x in columns.params.items()),
+                *((v, grad(each)) for v, each in zip(columns.grads, group.grads, strict=True)),
+                *((w, secondary(group.secondaries[k])) for (k, _), w in columns.secondaries.items()),
+            )
+            variables += [variable for variable, factor in costs if factor]
+            factors += [factor for _, factor in costs if factor]
         return cp_model.LinearExpr.weighted_sum(variables, factors)
 
-    def _largest(self, name: str, value: Callable[[DegreesCost], int]) -> cp_model.IntVar:
-        """Returns a variable that is at least the cost of every block."""
-        greatest = max((value(each) for group in self._table.groups for each in group.degrees), default=0)
-        largest = self.cp.new_int_var(0, greatest, name)
-        for number, (group, row) in enumerate(zip(self._table.groups, self._degrees, strict=True)):
-            for each in sorted({value(cost) for cost in group.degrees} - {0}):
+    def _largest(
+        self,
+        name: str,
+        param: Callable[[ParamCost], int] = _nothing,
+        grad: Callable[[GradCost], int] = _nothing,
+    ) -> cp_model.IntVar:
+        """Returns a variable that is at least the cost of every block; of params or of grads."""
+        costs = [
+            [
+                *((x, param(group.params[k])) for (k, _), x in columns.params.items()),
+                *((v, grad(each)) for v, each in zip(columns.grads, group.grads, strict=True)),
+            ]
+            for group, columns in zip(self._table.groups, self._columns, strict=True)
+        ]
+        largest = self.cp.new_int_var(0, max(cost for row in costs for _, cost in row), name)
+        for number, row in enumerate(costs):
+            if len(self._table.groups[number].blocks) == 1:
+                self.cp.add(largest >= cp_model.LinearExpr.weighted_sum(*zip(*row, strict=True)))
+                continue
+            for each in sorted({cost for _, cost in row} - {0}):
                 used = self.cp.new_bool_var(f"{name}_{number}_{each}")
-                as_large = [x for x, cost in zip(row, group.degrees, strict=True) if value(cost) >= each]
-                self.cp.add(len(group.blocks) * used >= _plus(*as_large))
+                as_large = [variable for variable, cost in row if cost >= each]
+                self.cp.add(len(self._table.groups[number].blocks) * used >= _plus(*as_large))
                 self.cp.add(largest >= each * used)
         return largest
 
@@ -366,37 +473,39 @@ class _Model:
         """Keeps an objective at its value, and starts the next solve from this one's answer."""
         self.cp.add(self.amounts[objective] <= round(solver.objective_value))
         self.cp.clear_hints()  # type: ignore[no-untyped-call]
-        rows = (*self._degrees, *self._manners.values(), self._num_recomputed, self._recomputed.values())
-        columns = (each.values() for each in self._secondaries)
+        rows = (*self._manners.values(), self._num_recomputed, self._recomputed.values())
+        columns = (each.every() for each in self._columns)
         for variable in (variable for row in (*rows, *columns) for variable in row):
             self.cp.add_hint(variable, solver.value(variable))
 
     def choice(self, solver: cp_model.CpSolver) -> Choice:
         """Returns what is chosen for each group."""
-        parts = zip(self._table.groups, self._degrees, self._secondaries, self._num_recomputed, strict=True)
+        parts = zip(self._table.groups, self._columns, self._num_recomputed, strict=True)
         return tuple(
-            GroupChoice(_paired(group, row, columns, solver), solver.value(number))
-            for group, row, columns, number in parts
+            GroupChoice(_paired(group, columns, solver), solver.value(number)) for group, columns, number in parts
         )
 
 
-def _paired(
-    group: BlockGroup,
-    row: list[cp_model.IntVar],
-    columns: dict[tuple[int, bool], cp_model.IntVar],
-    solver: cp_model.CpSolver,
-) -> tuple[tuple[Strategy, int], ...]:
-    """Returns whole strategies: which (p, g, o) has which s makes no difference where p and g > 1 agree."""
-    waiting: dict[tuple[int, bool], list[int]] = {}
-    for (k, is_reduced), w in columns.items():
-        each = group.secondaries[k]
-        waiting.setdefault((each.param_degree, is_reduced), []).extend([each.secondary_degree] * solver.value(w))
+def _paired(group: BlockGroup, columns: _Columns, solver: cp_model.CpSolver) -> tuple[tuple[Strategy, int], ...]:
+    """Returns whole strategies: which of the parts go together makes no difference where the degrees nest."""
+    grads: dict[tuple[int, bool], list[int]] = {}
+    for each, v in zip(group.grads, columns.grads, strict=True):
+        grads.setdefault((each.optim_degree, each.is_reduced), []).extend([each.grad_degree] * solver.value(v))
+    secondaries: dict[tuple[int, bool], list[int]] = {}
+    for (k, is_reduced), w in columns.secondaries.items():
+        degree = group.secondaries[k].param_degree
+        secondaries.setdefault((degree, is_reduced), []).extend(
+            [group.secondaries[k].secondary_degree] * solver.value(w)
+        )
+    triples = [pair for pair, h in zip(group.pairs, columns.pairs, strict=True) for _ in range(solver.value(h))]
+    if not group.pairs:
+        for (k, is_reduced), x in columns.params.items():
+            p, o = group.params[k].param_degree, group.params[k].optim_degree
+            triples += [(p, grads[o, is_reduced].pop(0), o) for _ in range(solver.value(x))]
     found: dict[Strategy, int] = {}
-    for x, degrees in zip(row, group.degrees, strict=True):
-        for _ in range(solver.value(x)):
-            secondary = waiting[degrees.param_degree, degrees.is_reduced].pop(0)
-            strategy = Strategy(degrees.param_degree, secondary, degrees.grad_degree, degrees.optim_degree)
-            found[strategy] = found.get(strategy, 0) + 1
+    for p, g, o in triples:
+        strategy = Strategy(p, secondaries[p, g > 1].pop(0), g, o)
+        found[strategy] = found.get(strategy, 0) + 1
     return tuple(found.items())
 
 
@@ -404,12 +513,12 @@ def _most_ns(table: BlockTable) -> int:
     """Returns nanoseconds that no phase exceeds."""
     sent_ns = sum(
         len(group.blocks)
-        * max(
-            each.forward.duration_ns + each.reduced.duration_ns + each.boundary.duration_ns + each.spread.duration_ns
-            for each in group.degrees
+        * (
+            max(each.forward.duration_ns + each.spread.duration_ns for each in group.params)
+            + max(each.reduced.duration_ns + each.boundary.duration_ns for each in group.grads)
+            + max(each.backward.duration_ns for each in group.secondaries)
+            + group.again.duration_ns * table.shape.num_micro_batches
         )
-        + len(group.blocks) * max(each.backward.duration_ns for each in group.secondaries)
-        + len(group.blocks) * group.again.duration_ns * table.shape.num_micro_batches
         for group in table.groups
     )
     return sent_ns + _compute_ns(table)
@@ -420,12 +529,14 @@ def _most_bytes(table: BlockTable) -> int:
     states_bytes = sum(
         len(group.blocks)
         * (
-            max(each.rest_bytes + each.update_bytes for each in group.degrees)
+            max(each.rest_bytes for each in group.params)
+            + max(each.rest_bytes + each.update_bytes for each in group.grads)
             + max(each.rest_bytes for each in group.secondaries)
         )
         for group in table.groups
     )
-    once_bytes = max(each.spread_bytes + each.output_bytes for group in table.groups for each in group.degrees)
+    once_bytes = max(each.spread_bytes for group in table.groups for each in group.params)
+    once_bytes += max(each.output_bytes for group in table.groups for each in group.grads)
     alive_bytes, most_alive_bytes = 0, 0
     for stretch in table.stretches:
         alive_bytes += _most_held(stretch.change)

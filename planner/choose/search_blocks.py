@@ -49,7 +49,7 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         objective_s=solution.step_ns / 1e9,
         bound_s=solution.bound / 1e9,
         gap=(solution.step_ns - solution.bound) / max(solution.step_ns, 1),
-        num_strategies=sum(len(group.degrees) for table in tables for group in table.groups),
+        num_strategies=sum(len(group.params) * len(group.grads) for table in tables for group in table.groups),
         wall_s=time.perf_counter() - started_s,
     )
     return assemble(asked, chosen, report, alternatives(chosen, others), {})
@@ -73,7 +73,7 @@ def block_tables(asked: Setting) -> tuple[BlockTable, ...]:
     if refusal is not None:
         raise InputError(f"the fsdp engine cannot train this: {refusal}")
     may_recompute = _RECOMPUTES[asked.job.recompute]
-    return tuple(estimate_blocks(asked.workload, asked.machine, shape, may_recompute) for shape in asked.shapes)
+    return estimate_blocks(asked.workload, asked.machine, asked.shapes, may_recompute)
 
 
 def block_candidate(asked: Setting, solution: BlockSolution) -> Candidate:

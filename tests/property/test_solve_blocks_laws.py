@@ -11,7 +11,8 @@ from planner.solve_blocks import solve_blocks
 
 
 def table_of(case: BlockCase):
-    return estimate_blocks(case.workload, case.machine, case.shape, case.may_recompute)
+    (table,) = estimate_blocks(case.workload, case.machine, (case.shape,), case.may_recompute)
+    return table
 
 
 def assert_as_brute_force(case: BlockCase, part: float) -> None:
