@@ -261,9 +261,14 @@ class Workload:
         return 1 + max((block.block_class for block in self.blocks), default=-1)
 
     @cached_property
+    def elements(self) -> tuple[int, ...]:
+        """Elements of each parameter."""
+        return tuple(parameter.num_elements for parameter in self.parameters)
+
+    @cached_property
     def num_params(self) -> int:
         """Elements of all parameters, tied ones once."""
-        return sum(parameter.num_elements for parameter in self.parameters)
+        return sum(self.elements)
 
     @cached_property
     def num_trainable_params(self) -> int:

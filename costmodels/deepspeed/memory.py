@@ -7,13 +7,16 @@ optimizers, which update in place. Every term was compared with real runs on glo
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from costmodels.deepspeed import memory_gathered, memory_offload, memory_partitioned, memory_replicated
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
 from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.engine import Assignment, Components, Course, EngineMemory
 from costmodels.states import FP32_BYTES
 from costmodels.strategy import StepShape
-from costmodels.workload import Workload
+from costmodels.workload import Amount, Workload
 
 
 def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs | None = None) -> EngineMemory:
@@ -25,7 +28,23 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
         shape: Micro-batch, number of micro-batches, precision, optimizer and device.
         knobs: DeepSpeed's settings; None: those that the planner chooses.
     """
-    sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
+    knobs = knobs or choose_knobs(workload, assignment, shape)
+    has_frozen_inputs = knobs.stage == 3 and any(
+        segment.frozen_input_bytes != Amount() for segment in workload.segments
+    )
+    if knobs.stage < 3:
+        assignment = tuple(replace(strategy, recompute="none") for strategy in assignment)
+    # As far as what is held depends on them, so that micro-batches are counted together.
+    counted = replace(
+        shape,
+        micro_batch_size=shape.micro_batch_size if knobs.stage == 3 and has_frozen_inputs else 1,
+        num_micro_batches=min(2, shape.num_micro_batches),
+    )
+    return _memory(Sizes(workload, knobs, counted), assignment)
+
+
+@lru_cache(maxsize=128)
+def _memory(sizes: Sizes, assignment: Assignment) -> EngineMemory:
     rest, gathered, course, update, building_bytes = _of_stage(sizes, assignment)
     return EngineMemory(
         at_rest=rest,
@@ -34,15 +53,18 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
         throughout=gathered.throughout,
         course=course,
         entering_segment=gathered.entering,
-        host_bytes=0 if shape.device == "cpu" else host_bytes(workload, assignment, shape, sizes.knobs),
+        host_bytes=0 if sizes.shape.device == "cpu" else _host_bytes(sizes, assignment),
     )
 
 
 def host_bytes(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs | None = None) -> int:
     """Returns the bytes that the fullest rank takes of its node's host memory; the arguments as for `memory`."""
+    return _host_bytes(Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape), assignment)
+
+
+def _host_bytes(sizes: Sizes, assignment: Assignment) -> int:
     if assignment[0].offload == "none":
         return 0
-    sizes = Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape)
     if sizes.knobs.stage == 3:
         return memory_offload.GatheredOffload(sizes, assignment).on_host.num_bytes
     return memory_offload.PartitionedOffload(sizes).on_host.num_bytes

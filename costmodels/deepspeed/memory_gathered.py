@@ -10,16 +10,19 @@ Source: deepspeed/runtime/zero/stage3.py and partition_parameters.py, 0.19.8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
 
 from costmodels.deepspeed.frozen_inputs import frozen_input_bytes
-from costmodels.deepspeed.gather import MicroBatch, Window, gathers, persistent_parameters
+from costmodels.deepspeed.gather import MicroBatch, gathers, persistent_parameters
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import arrivals
 from costmodels.engine import Assignment, Components, Course
+from costmodels.places import Int64s
 from costmodels.states import FP32_BYTES, shard_elements
 
 
@@ -54,16 +57,17 @@ class Gathered:
         Source: `_partition_param_sec`, deepspeed/runtime/zero/partition_parameters.py, and
         `invalidate_secondary_tensor`, deepspeed/runtime/zero/stage3.py, 0.19.8.
         """
-        degree = self.sizes.knobs.hpz_partition_size
-        if degree == 1:
+        if self.sizes.knobs.hpz_partition_size == 1:
             return 0
-        world_size = self.sizes.shape.world_size
-        persistent = frozenset(self.persistent)
-        return self.sizes.width_bytes * sum(
-            shard_elements(self.sizes.elements[index], world_size) * (world_size // degree)
-            for index in parameters
-            if index not in persistent
-        )
+        return int(self.secondary_of_each[list(parameters)].sum())
+
+    @cached_property
+    def secondary_of_each(self) -> Int64s:
+        """Bytes of the secondary shard of each parameter; none of those that persist."""
+        world_size, degree = self.sizes.shape.world_size, self.sizes.knobs.hpz_partition_size
+        shards = -(-np.array(self.sizes.elements, np.int64) // world_size) * (world_size // degree)
+        shards[list(self.persistent)] = 0
+        return self.sizes.width_bytes * shards
 
     def indices(self, trainable: bool) -> tuple[int, ...]:
         """Indices of the trainable parameters, or of the frozen ones."""
@@ -97,7 +101,7 @@ class Gathered:
     @cached_property
     def reducing(self) -> tuple[Course, Components]:
         """The course of gradients and reductions in each segment, and those of the last bucket at the end."""
-        return _reducing(self)
+        return _reducing(replace(self, sizes=self.sizes.of_gradients, assignment=()))
 
     @cached_property
     def frozen_input_bytes(self) -> tuple[tuple[int, int], ...]:
@@ -140,17 +144,15 @@ class OfSegments:
 
 def of_segments(part: Gathered) -> OfSegments:
     """Returns what is held in each segment beside gradients and their reductions."""
-    inputs = part.frozen_input_bytes
-    throughout = _window_bytes(part, lambda window: window.begun)
-    entering = _window_bytes(part, lambda window: window.arriving)
+    throughout, entering = _window_bytes(part)
     return OfSegments(
         tuple(
             Components(gathered_parameters=window_bytes, activations=input_bytes)
-            for window_bytes, (_, input_bytes) in zip(throughout, inputs, strict=True)
+            for window_bytes, (_, input_bytes) in zip(throughout, part.frozen_input_bytes, strict=True)
         ),
         tuple(
             Components(gathered_parameters=window_bytes, activations=input_bytes)
-            for window_bytes, (input_bytes, _) in zip(entering, inputs, strict=True)
+            for window_bytes, (input_bytes, _) in zip(entering, part.frozen_input_bytes, strict=True)
         ),
     )
 
@@ -160,27 +162,30 @@ def during_segments(part: Gathered) -> Course:
     return part.reducing[0]
 
 
-def _window_bytes(part: Gathered, arriving: Callable[[Window], int]) -> list[int]:
-    """Bytes of gathered parameters in each segment, the buffers they arrive in and secondary shards included."""
+def _window_bytes(part: Gathered) -> tuple[list[int], list[int]]:
+    """Returns the bytes of gathered parameters throughout each segment, and as it begins.
+
+    The buffers in which they arrive are included, and secondary shards.
+    """
     width_bytes, gather_copies = part.sizes.width_bytes, part.sizes.gather_copies
-    found = [0] * len(part.sizes.workload.segments)
+    num_segments = len(part.sizes.workload.segments)
     trained = frozenset(part.indices(trainable=True))
+    found = np.zeros((2, num_segments), np.int64)
     for micro_batch in part.micro_batches:
-        window = [0] * len(found)
-        for moment in micro_batch.windows:
-            num_bytes = width_bytes * (moment.held + gather_copies * arriving(moment))
-            if num_bytes > window[moment.segment]:
-                window[moment.segment] = num_bytes
-        secondary_bytes = part.secondary_bytes(trained.intersection(micro_batch.with_secondary))
-        made = [0] * len(found)
-        for number, parameter in micro_batch.made_secondary:
-            made[number] += part.secondary_bytes(trained.intersection((parameter,)))
-        for number, made_bytes in enumerate(made):
-            secondary_bytes += made_bytes
-            found[number] = max(found[number], window[number] + secondary_bytes)
-    return found
+        segments, held, arriving, begun = micro_batch.window_arrays
+        window = np.zeros_like(found)
+        for bytes_of, late in zip(window, (begun, arriving), strict=True):
+            np.maximum.at(bytes_of, segments, width_bytes * (held + gather_copies * late))
+        made = np.zeros(num_segments, np.int64)
+        for number, parameter in micro_batch.made_secondary if part.sizes.knobs.hpz_partition_size > 1 else ():
+            made[number] += part.secondary_of_each[parameter] if parameter in trained else 0
+        there_bytes = part.secondary_bytes(trained.intersection(micro_batch.with_secondary))
+        found = np.maximum(found, window + np.cumsum(made) + there_bytes)
+    throughout, entering = found.tolist()
+    return throughout, entering
 
 
+@lru_cache(maxsize=32)
 def _reducing(part: Gathered) -> tuple[Course, Components]:
     """Returns the course of gradients and reductions in each segment, and those of the last bucket at the end.
 
@@ -240,16 +245,15 @@ def building_bytes(part: Gathered) -> int:
 
 def placing_bytes(part: Gathered) -> int:
     """Returns the bytes while parameters are given their weights: a whole one beside the shards so far, and its own."""
-    sizes = part.sizes
-    shards_bytes = found_bytes = 0
-    for index, elements in enumerate(sizes.elements):
-        shards_bytes += sizes.width_bytes * sizes.shards((elements,)) + part.secondary_bytes((index,))
-        found_bytes = max(found_bytes, shards_bytes + sizes.width_bytes * elements)
-    return found_bytes
+    elements = np.array(part.sizes.elements, np.int64)
+    own_bytes = part.sizes.width_bytes * -(-elements // part.sizes.shape.world_size)
+    if part.sizes.knobs.hpz_partition_size > 1:
+        own_bytes += part.secondary_of_each
+    return int((np.cumsum(own_bytes) + part.sizes.width_bytes * elements).max(initial=0))
 
 
 def gathered_one_by_one(part: Gathered) -> int:
-    """Returns the elements of the largest parameter with its copy, and of one before it the copy that gloo gives up late."""
+    """Returns the elements of the largest parameter with its copy, and of one before it what gloo gives up late."""
     copies = part.sizes.gather_copies
     persistent = frozenset(part.persistent)
     found = before = 0

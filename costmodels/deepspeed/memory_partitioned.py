@@ -10,8 +10,8 @@ Source: deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8: `setup_buckets`, `avera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from costmodels.deepspeed.memory_accumulation import accumulation
 from costmodels.deepspeed.memory_reduction import Kept, Reduction
@@ -49,11 +49,7 @@ class Partitioned:
         In the worst micro-batch: stage 2 keeps one sum of earlier ones, to which the next is added when it is
         complete; the last one of stage 1 starts with all gradients, and moves them one by one into what is kept.
         """
-        accumulates = self.sizes.shape.num_micro_batches > 1
-        in_stage_2 = self.sizes.knobs.stage == 2
-        kept_before_bytes = self.kept.most_bytes if accumulates and in_stage_2 and not self.kept.is_compact else 0
-        left_bytes = self.sizes.width_bytes * sum(self.sizes.trainable) if accumulates and not in_stage_2 else 0
-        return _reducing(self, kept_before_bytes, left_bytes)
+        return _reducing(replace(self, sizes=self.sizes.of_gradients))
 
 
 def at_rest(part: Partitioned) -> Components:
@@ -83,12 +79,16 @@ def during_segments(part: Partitioned) -> Course:
     )
 
 
-def _reducing(part: Partitioned, kept_before_bytes: int, left_bytes: int) -> tuple[Course, Components]:
+@lru_cache(maxsize=32)
+def _reducing(part: Partitioned) -> tuple[Course, Components]:
     """Reduction within backward: a bucket is sent when the next gradient does not fit, which waits meanwhile.
 
     The buckets are there from the first complete gradient on, in each micro-batch anew.
     """
     sizes = part.sizes
+    accumulates, in_stage_2 = sizes.shape.num_micro_batches > 1, sizes.knobs.stage == 2
+    kept_before_bytes = part.kept.most_bytes if accumulates and in_stage_2 and not part.kept.is_compact else 0
+    left_bytes = sizes.width_bytes * sum(sizes.trainable) if accumulates and not in_stage_2 else 0
     reduction = Reduction(part.kept, left_bytes)
     order = (index for completed in sizes.completed for index in completed)
     sent_for = dict(arrivals(order, sizes.elements, sizes.knobs.reduce_bucket_size))

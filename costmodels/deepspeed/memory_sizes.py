@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from costmodels.deepspeed.knobs import Knobs
@@ -26,6 +26,26 @@ class Sizes:
     workload: Workload
     knobs: Knobs
     shape: StepShape
+
+    @property
+    def of_gradients(self) -> Sizes:
+        """The same as far as gradients and their reductions go: equal for all strategies that share them."""
+        num_micro_batches = 1 if self.knobs.stage == 3 else min(2, self.shape.num_micro_batches)
+        return Sizes(
+            self.workload,
+            replace(
+                self.knobs,
+                sub_group_size=0,
+                prefetch_bucket_size=0,
+                param_persistence_threshold=0,
+                model_persistence_threshold=0,
+                max_live_parameters=0,
+                max_reuse_distance=0,
+                hpz_partition_size=1,
+                quantized_weights=False,
+            ),
+            replace(self.shape, micro_batch_size=1, num_micro_batches=num_micro_batches),
+        )
 
     @cached_property
     def width_bytes(self) -> int:
@@ -71,17 +91,17 @@ class Sizes:
     @cached_property
     def elements(self) -> list[int]:
         """Elements of every parameter, by index."""
-        return [parameter.num_elements for parameter in self.workload.parameters]
+        return list(self.workload.elements)
 
     @cached_property
     def trainable(self) -> tuple[int, ...]:
         """Elements of each trainable parameter, in the order of the optimizer's group."""
-        return tuple(p.num_elements for p in self.workload.parameters if p.trainable)
+        return tuple(n for n, p in zip(self.elements, self.workload.parameters, strict=True) if p.trainable)
 
     @cached_property
     def frozen(self) -> tuple[int, ...]:
         """Elements of each frozen parameter."""
-        return tuple(p.num_elements for p in self.workload.parameters if not p.trainable)
+        return tuple(n for n, p in zip(self.elements, self.workload.parameters, strict=True) if not p.trainable)
 
     @cached_property
     def completed(self) -> tuple[tuple[int, ...], ...]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+
+from costmodels.places import Int64s
 from costmodels.workload import Phase
 
 
@@ -34,7 +38,7 @@ class Window:
     """... and of those, the ones that began in this segment."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class MicroBatch:
     """What one micro-batch of a steady step gathers, and how much is gathered at each hook."""
 
@@ -44,3 +48,9 @@ class MicroBatch:
     """Parameters whose secondary shards (hpZ) are there when it begins."""
     made_secondary: tuple[tuple[int, int], ...]
     """(segment, parameter) of the secondary shards that it makes: at each first release."""
+
+    @cached_property
+    def window_arrays(self) -> Int64s:
+        """A row for each field of `windows`."""
+        fields = [(each.segment, each.held, each.arriving, each.begun) for each in self.windows]
+        return np.array(fields, np.int64).reshape(-1, 4).T
