@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from costmodels.deepspeed.fetch_order import FetchOrder
@@ -23,10 +24,14 @@ def persistent_parameters(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
 
     Source: `mark_persistent_parameters`, deepspeed/runtime/zero/parameter_offload.py, 0.19.8.
     """
+    return _persistent(workload, knobs.param_persistence_threshold, knobs.model_persistence_threshold)
+
+
+@lru_cache(maxsize=32)
+def _persistent(workload: Workload, threshold: int, limit: int) -> tuple[int, ...]:
     found, total = [], 0
-    for index, parameter in enumerate(workload.parameters):
-        elements = parameter.num_elements
-        if elements <= knobs.param_persistence_threshold and elements + total <= knobs.model_persistence_threshold:
+    for index, elements in enumerate(workload.elements):
+        if elements <= threshold and elements + total <= limit:
             found.append(index)
             total += elements
     return tuple(found)
@@ -66,7 +71,7 @@ class Question:
 
 def question(workload: Workload, order: tuple[Hook, ...], knobs: Knobs) -> Question:
     """Returns the question that a workload asks of a coordinator under some settings."""
-    elements = [parameter.num_elements for parameter in workload.parameters]
+    elements = list(workload.elements)
     return Question(
         hooks=order,
         knobs=knobs,

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 
 from costmodels.deepspeed.memory_sizes import Sizes
-from costmodels.deepspeed.reduce import FlatShards, flat_copy
+from costmodels.deepspeed.reduce import FlatShards, flat_copy, flat_shards
 from costmodels.engine import Components
 
 
@@ -31,8 +31,7 @@ class Kept:
     @cached_property
     def flat(self) -> FlatShards:
         """The flat buffer and its partitions."""
-        trainable = [index for index, parameter in enumerate(self.sizes.workload.parameters) if parameter.trainable]
-        return FlatShards(self.sizes.elements, trainable, self.sizes.shape.world_size)
+        return flat_shards(self.sizes.workload, self.sizes.shape.world_size)
 
     @property
     def is_compact(self) -> bool:
@@ -145,6 +144,8 @@ class Reduction:
 
         The rank first copies its pieces out of it.
         """
+        if self._sizes.shape.device != "cpu":
+            return frozenset()
         own = dict.fromkeys((index for each in bucket for index in self._kept.owners[each]), 0)
         for rank, size in self._kept.flat.slices(bucket):
             own[rank] += self._sizes.width_bytes * size

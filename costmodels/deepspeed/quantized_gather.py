@@ -21,11 +21,11 @@ def quantized_of_gather(gather: Gather, workload: Workload, world_size: int, kno
     degree = knobs.hpz_partition_size if gather.secondary else world_size
     if len(gather.parameters) == 1:
         (alone,) = gather.parameters
-        if workload.parameters[alone].num_elements % degree:
+        if workload.elements[alone] % degree:
             return None
     return quantized_gather(padded_elements(gather.parameters, workload, world_size), degree)
 
 
 def padded_elements(parameters: Iterable[int], workload: Workload, world_size: int) -> int:
     """Returns the elements of parameters, each padded to a multiple of the ranks."""
-    return sum(-(-workload.parameters[each].num_elements // world_size) * world_size for each in parameters)
+    return sum(-(-workload.elements[each] // world_size) * world_size for each in parameters)

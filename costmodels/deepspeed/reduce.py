@@ -107,6 +107,17 @@ def arrivals(parameters: Iterable[int], sizes: list[int], limit: int) -> Iterato
     yield None, tuple(bucket)
 
 
+_Asked = tuple[tuple[int, ...], bool, bool, int]
+"""A bucket, and the settings that decide its messages."""
+
+
+@lru_cache(maxsize=8)
+def flat_shards(workload: Workload, world_size: int) -> FlatShards:
+    """Returns the flat buffer of a workload's trainable parameters, in their order."""
+    trainable = [index for index, parameter in enumerate(workload.parameters) if parameter.trainable]
+    return FlatShards(list(workload.elements), trainable, world_size)
+
+
 class FlatShards:
     """Stages 1 and 2: the flat buffer of all trainable parameters, in equal shards of a multiple of 2 elements.
 
@@ -124,9 +135,17 @@ class FlatShards:
         self.elements = -(-total // (2 * world_size)) * 2 * world_size
         """Of the flat buffer, padded."""
         self.shard = self.elements // world_size
+        self._known: dict[_Asked, tuple[tuple[Operation, tuple[int, ...]], ...]] = {}
+        """The messages of buckets: memory and traffic ask for the same ones, in many passes."""
 
-    def messages(self, bucket: tuple[int, ...], knobs: Knobs) -> Iterator[tuple[Operation, tuple[int, ...]]]:
-        """Yields (operation, elements of the pieces that are joined) of the messages for one bucket."""
+    def messages(self, bucket: tuple[int, ...], knobs: Knobs) -> tuple[tuple[Operation, tuple[int, ...]], ...]:
+        """Returns (operation, elements of the pieces that are joined) of the messages for one bucket."""
+        key = (bucket, knobs.reduce_scatter, knobs.use_multi_rank_bucket_allreduce, knobs.reduce_bucket_size)
+        if key not in self._known:
+            self._known[key] = tuple(self._messages(bucket, knobs))
+        return self._known[key]
+
+    def _messages(self, bucket: tuple[int, ...], knobs: Knobs) -> Iterator[tuple[Operation, tuple[int, ...]]]:
         if not knobs.reduce_scatter:
             yield "all_reduce", (sum(self.sizes[parameter] for parameter in bucket),)
             return

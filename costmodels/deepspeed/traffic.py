@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from costmodels.deepspeed.gather import Gather, gathers, persistent_parameters
+from costmodels.deepspeed.gather import Gather, MicroBatch, gathers, persistent_parameters
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.quantized_gather import padded_elements, quantized_of_gather
-from costmodels.deepspeed.reduce import FlatShards, engine_buckets, filled_buckets, gradient_order
+from costmodels.deepspeed.reduce import FlatShards, engine_buckets, filled_buckets, flat_shards, gradient_order
 from costmodels.engine import Assignment, Cause, Message, Operation
 from costmodels.quantized import QuantizedMessage, converted_bytes, quantized_reduce
 from costmodels.strategy import Precision, StepShape
-from costmodels.workload import Workload
+from costmodels.workload import Phase, Workload
 
 BYTES_PER_ELEMENT: dict[Precision, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -55,9 +57,9 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs:
     if shape.world_size == 1 or workload.num_trainable_params == 0:
         return ()
     if knobs.stage == 0:
-        sent = Counter(_unsharded(workload, shape))
+        sent = Counter(dict(_unsharded(workload, shape.world_size, BYTES_PER_ELEMENT[shape.precision])))
     elif knobs.stage < 3:
-        sent = Counter(_flat(workload, shape, knobs))
+        sent = _flat(workload, shape, knobs)
     else:
         sent = _partitioned(workload, assignment, shape, knobs)
     return tuple(as_message(kind, count, knobs) for kind, count in sorted(sent.items()))
@@ -69,36 +71,47 @@ def as_message(kind: Sent, count: int, knobs: Knobs) -> Message:
     return Message(*kind[:4], count, kind.cause, beside_backward, converted_bytes=kind.converted_bytes)
 
 
-def _unsharded(workload: Workload, shape: StepShape) -> Iterator[Sent]:
+_Counts = tuple[tuple[Sent, int], ...]
+"""Kinds of messages with their numbers."""
+
+
+@lru_cache(maxsize=16)
+def _unsharded(workload: Workload, world_size: int, width: int) -> _Counts:
     """Stage 0: one all-reduce of all gradients at the last micro-batch's end."""
-    width = BYTES_PER_ELEMENT[shape.precision]
-    sizes = (parameter.num_elements for parameter in workload.parameters if parameter.trainable)
-    for bucket in engine_buckets(sizes):
-        yield Sent("all_reduce", 1, shape.world_size, sum(bucket) * width, "boundary")
+    trained = zip(workload.elements, workload.parameters, strict=True)
+    buckets = engine_buckets(number for number, parameter in trained if parameter.trainable)
+    sent = Counter(Sent("all_reduce", 1, world_size, sum(bucket) * width, "boundary") for bucket in buckets)
+    return tuple(sent.items())
 
 
-def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
+def _flat(workload: Workload, shape: StepShape, knobs: Knobs) -> Counter[Sent]:
     """Stages 1 and 2: gradients are all-reduced, not reduce-scattered; updated parameters are gathered at once.
 
     Stage 1 reduces once per step, in the order of parameters, or of gradients with `overlap_comm`. Stage 2 reduces in
     every micro-batch.
     """
     world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
-    sizes = [parameter.num_elements for parameter in workload.parameters]
-    trainable = tuple(index for index, parameter in enumerate(workload.parameters) if parameter.trainable)
-    shards = FlatShards(sizes, trainable, world)
-    by_gradient = knobs.stage == 2 or knobs.overlap_comm
-    order = gradient_order(workload, knobs)
-    if not by_gradient:
-        order = tuple(sorted(order))
-    for _ in range(shape.num_micro_batches if knobs.stage == 2 else 1):
-        for bucket in filled_buckets(order, sizes, knobs.reduce_bucket_size):
-            yield from flat_bucket_messages(bucket, shards, shape, knobs)
+    times = shape.num_micro_batches if knobs.stage == 2 else 1
+    one = replace(shape, micro_batch_size=1, num_micro_batches=1)
+    sent = Counter({kind: count * times for kind, count in _flat_reductions(workload, one, knobs)})
     if _checks_overflow(shape, knobs):
-        yield Sent("all_reduce", 1, world, _FLAG_BYTES, "control")
+        sent[Sent("all_reduce", 1, world, _FLAG_BYTES, "control")] += 1
     if knobs.compute_grad_norm:
-        yield Sent("all_reduce", 1, world, _NORM_BYTES, "control")
-    yield Sent("all_gather", 1, world, shards.elements * width, "update")
+        sent[Sent("all_reduce", 1, world, _NORM_BYTES, "control")] += 1
+    sent[Sent("all_gather", 1, world, flat_shards(workload, world).elements * width, "update")] += 1
+    return sent
+
+
+@lru_cache(maxsize=32)
+def _flat_reductions(workload: Workload, shape: StepShape, knobs: Knobs) -> _Counts:
+    """Returns what stages 1 and 2 send each time that they reduce."""
+    shards = flat_shards(workload, shape.world_size)
+    order = gradient_order(workload, knobs)
+    if knobs.stage == 1 and not knobs.overlap_comm:
+        order = tuple(sorted(order))
+    buckets = filled_buckets(order, list(workload.elements), knobs.reduce_bucket_size)
+    sent = Counter(each for bucket in buckets for each in flat_bucket_messages(bucket, shards, shape, knobs))
+    return tuple(sent.items())
 
 
 def flat_bucket_messages(bucket: tuple[int, ...], shards: FlatShards, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
@@ -115,27 +128,57 @@ def _checks_overflow(shape: StepShape, knobs: Knobs) -> bool:
 def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs) -> Counter[Sent]:
     """Stage 3: every parameter is padded to a multiple of N and gathered with what its module or prefetch joins."""
     world, width = shape.world_size, BYTES_PER_ELEMENT[shape.precision]
-    padded = [-(-parameter.num_elements // world) * world for parameter in workload.parameters]
     sent: Counter[Sent] = Counter()
     # Equal micro-batches are one object, and are counted together: M can be in the hundreds.
-    for _, equal in groupby(
-        gathers(workload, hooks(workload, assignment, knobs), knobs, shape.num_micro_batches), key=id
-    ):
+    order = hooks(workload, assignment, knobs)
+    for _, equal in groupby(gathers(workload, order, knobs, shape.num_micro_batches), key=id):
         micro_batch, *others = equal
-        for gather in micro_batch.gathers:
+        for gather, count in _kinds_of_gathers(micro_batch, workload):
             for message in gather_messages(gather, workload, shape, knobs):
-                sent[message] += 1 + len(others)
-    sizes = [parameter.num_elements for parameter in workload.parameters]
-    for bucket in filled_buckets(gradient_order(workload, knobs), sizes, knobs.reduce_bucket_size):
+                sent[message] += count * (1 + len(others))
+    for bucket, count in _kinds_of_buckets(workload, gradient_order(workload, knobs), knobs.reduce_bucket_size):
         for reduced in bucket_messages(bucket, workload, shape, knobs):
-            sent[reduced] += shape.num_micro_batches
+            sent[reduced] += count * shape.num_micro_batches
     if shape.precision == "fp16":
         sent[Sent("all_reduce", 1, world, _FLAG_BYTES, "control")] += 1
+    padded = [-(-number // world) * world for number in workload.elements]
     norm = Sent("all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control")
     sent[norm] += _num_sub_groups(workload, padded, world, knobs)
-    for parameter in persistent_parameters(workload, knobs):
-        sent[Sent("all_gather", 1, world, padded[parameter] * width, "update")] += 1
+    kept = Counter(padded[parameter] for parameter in persistent_parameters(workload, knobs))
+    for number, count in kept.items():
+        sent[Sent("all_gather", 1, world, number * width, "update")] += count
     return sent
+
+
+@lru_cache(maxsize=64)
+def _kinds_of_gathers(micro_batch: MicroBatch, workload: Workload) -> tuple[tuple[Gather, int], ...]:
+    """Returns the gathers that send differently, each with the number of those that send as it does."""
+
+    def kind(gather: Gather) -> tuple[bool, Phase, _Shapes]:
+        return gather.secondary, workload.segments[gather.segment].phase, _shapes(gather.parameters, workload)
+
+    counts = Counter(map(kind, micro_batch.gathers))
+    first = {kind(gather): gather for gather in reversed(micro_batch.gathers)}
+    return tuple((first[each], count) for each, count in counts.items())
+
+
+@lru_cache(maxsize=16)
+def _kinds_of_buckets(
+    workload: Workload, order: tuple[int, ...], limit: int
+) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Returns the buckets that are sent differently, each with the number of those that are sent as it is."""
+    buckets = tuple(filled_buckets(order, list(workload.elements), limit))
+    counts = Counter(_shapes(bucket, workload) for bucket in buckets)
+    first = {_shapes(bucket, workload): bucket for bucket in reversed(buckets)}
+    return tuple((first[each], count) for each, count in counts.items())
+
+
+_Shapes = tuple[tuple[int, ...], ...]
+
+
+def _shapes(parameters: tuple[int, ...], workload: Workload) -> _Shapes:
+    """Returns all that decides what is sent for these parameters."""
+    return tuple(workload.parameters[parameter].shape for parameter in parameters)
 
 
 def gather_messages(gather: Gather, workload: Workload, shape: StepShape, knobs: Knobs) -> Iterator[Sent]:
