@@ -10,7 +10,7 @@ Variables
     w_cpsR in 0..n_c     blocks of group c with (p, s) that are reduced or not            (`_add_counts`)
     h_cpgo in 0..n_c     blocks of group c with (p, g, o), where not all of an o nest     (`_add_pairs`)
     q_c in 0..n_c        blocks of group c that are recomputed                            (`_add_counts`)
-    y_jf in {0, 1}       block j has manner f                                             (`_add_manners`)
+    y_jf in {0, 1}       block j has manner f or one before it                            (`_add_manners`)
     z_j in {0, 1}        block j is recomputed                                            (`_add_recomputed`)
     r in {0, 1}          every block that can be recomputed is                            (`_add_recomputed`)
     u_ca in {0, 1}       some block of c has a or more of something that counts once      (`_largest`)
@@ -21,8 +21,8 @@ Variables
 Constraints
     sum x_c = n_c,  sum_p x_cpoR = sum_{g of R} v_cgo,  sum_o x_cpoR = sum_s w_cpsR       (`_add_counts`)
     sum_{g of R} h_cpgo = x_cpoR,  sum_p h_cpgo = v_cgo                                   (`_add_pairs`)
-    sum_f y_jf = 1,  sum_j y_jf = sum_{psR of f} w_cpsR                                   (`_add_manners`)
-    sum_{f' <= f} y_jf' >= sum_{f' <= f} y_if'       for each j and the next i of c       (`_add_manners`)
+    sum_j y_jf = sum of w_cpsR over manners up to f,  y_jf <= y_j,f+1                     (`_add_manners`)
+    y_jf >= y_if                                     for each j and the next i of c       (`_add_manners`)
     sum_j z_j = q_c,  z_j >= z_i                     for each j and the next i of c       (`_add_recomputed`)
     r = min over blocks j that can be recomputed of z_j                                   (`_add_recomputed`)
     T >= a_0 + sums of a x, a v, a w, a q + longest  for the bounds of each phase         (`_add_time`)
@@ -50,6 +50,7 @@ from typing import Literal, NamedTuple
 from ortools.sat.python import cp_model
 
 from costmodels.compute import Computed
+from costmodels.fsdp.holds import Manner
 from costmodels.strategy import Strategy
 from planner.block_table import BlockGroup, BlockTable, Choice, GradCost, GroupChoice, Held, ParamCost, SecondaryCost
 from planner.block_totals import block_totals
@@ -175,6 +176,7 @@ def _solver() -> cp_model.CpSolver:
     # All of the model is linear, and its relaxation tight: what helps is that it is solved often, not cut.
     solver.parameters.linearization_level = 2
     solver.parameters.cut_level = 0
+    solver.parameters.use_objective_lb_search = True
     solver.parameters.max_deterministic_time = MAX_DETERMINISTIC_TIME
     return solver
 
@@ -296,20 +298,23 @@ class _Model:
     def _add_manners(self) -> None:
         self._manners: dict[int, list[cp_model.IntVar]] = {}
         for group, columns in zip(self._table.groups, self._columns, strict=True):
+            limits = range(len(group.manners) - 1)
             for block in group.blocks:
-                row = [self.cp.new_bool_var(f"block_{block}_manner_{f}") for f in range(len(group.manners))]
+                row = [self.cp.new_bool_var(f"block_{block}_manner_{f}") for f in limits]
                 self._manners[block] = row
-                self.cp.add_exactly_one(row)
-            for f, (gathered, reduced) in enumerate(group.manners):
-                of_manner = [
+                for lower, higher in pairwise(row):
+                    self.cp.add_implication(lower, higher)
+            for f in limits:
+                first = group.manners[: f + 1]
+                have = [
                     w
                     for (k, is_reduced), w in columns.secondaries.items()
-                    if is_reduced == reduced and group.secondaries[k].gathered == gathered
+                    if Manner(group.secondaries[k].gathered, is_reduced) in first
                 ]
-                self.cp.add(_plus(*(self._manners[block][f] for block in group.blocks)) == _plus(*of_manner))
+                self.cp.add(_plus(*(self._manners[block][f] for block in group.blocks)) == _plus(*have))
             for block, following in pairwise(group.blocks):
-                for f in range(1, len(group.manners)):
-                    self.cp.add(_plus(*self._manners[block][:f]) >= _plus(*self._manners[following][:f]))
+                for before, after in zip(self._manners[block], self._manners[following], strict=True):
+                    self.cp.add_implication(after, before)
 
     def _add_recomputed(self) -> None:
         self._num_recomputed: list[cp_model.IntVar] = []
@@ -461,13 +466,17 @@ class _Model:
     def _held(self, held: Held) -> cp_model.LinearExprT:
         variables: list[cp_model.IntVar] = [self._all_recomputed]
         factors = [held.if_all_recomputed]
+        constant = held.constant
         for term in held.terms:
-            variables += self._manners[term.block]
-            factors += term.by_manner
+            constant += term.by_manner[-1]
+            for y, (lower, higher) in zip(self._manners[term.block], pairwise(term.by_manner), strict=True):
+                if lower != higher:
+                    variables.append(y)
+                    factors.append(lower - higher)
             if term.if_recomputed:
                 variables.append(self._recomputed[term.block])
                 factors.append(term.if_recomputed)
-        return _plus(cp_model.LinearExpr.weighted_sum(variables, factors), held.constant)
+        return _plus(cp_model.LinearExpr.weighted_sum(variables, factors), constant)
 
     def hold(self, objective: Amount, solver: cp_model.CpSolver) -> None:
         """Keeps an objective at its value, and starts the next solve from this one's answer."""
