@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sympy import Max, ceiling
 
@@ -132,6 +134,7 @@ def overlappable_ns(duration_ns: int, speed: DeviceSpeed) -> int:
     return int(min(1.0, speed.overlap) * OVERLAP_PARTS) * duration_ns // OVERLAP_PARTS
 
 
+@lru_cache(maxsize=64)
 def class_compute(workload: Workload, micro_batch_size: int, speed: DeviceSpeed) -> tuple[ClassCompute, ...]:
     """Returns the compute of each class of blocks in one micro-batch; index = `Block.block_class`."""
     forward, backward, recompute = ([Computed()] * workload.num_classes for _ in range(3))
@@ -171,18 +174,23 @@ def class_update_ns(
     Raises:
         ValueError: an optimizer whose states are not known, or offload to a host that is not.
     """
+    blocks = _class_params(workload)[block_class]
     if strategy.offload != "none":
-        return sum(
-            offloaded_update_ns(*num_block_params(workload, block), strategy, shape, speed)
-            for block in workload.blocks
-            if block.block_class == block_class
-        )
+        return sum(count * offloaded_update_ns(*params, strategy, shape, speed) for params, count in blocks)
     width = update_width(state_widths(shape.precision, shape.optimizer))
     return sum(
-        UPDATE_NS(width, num_block_params(workload, block)[1], strategy.optim_degree, speed.memory_bytes_per_s)
-        for block in workload.blocks
-        if block.block_class == block_class
+        count * UPDATE_NS(width, num_trainable, strategy.optim_degree, speed.memory_bytes_per_s)
+        for (_, num_trainable), count in blocks
     )
+
+
+@lru_cache(maxsize=16)
+def _class_params(workload: Workload) -> tuple[tuple[tuple[tuple[int, int], int], ...], ...]:
+    """Returns for each class the (all, trainable) elements of its blocks, each with the number of such blocks."""
+    found: list[Counter[tuple[int, int]]] = [Counter() for _ in range(workload.num_classes)]
+    for block in workload.blocks:
+        found[block.block_class][num_block_params(workload, block)] += 1
+    return tuple(tuple(counts.items()) for counts in found)
 
 
 def update_width(widths: StateWidths) -> int:

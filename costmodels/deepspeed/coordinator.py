@@ -6,10 +6,10 @@ Source: `PartitionedParameterCoordinator`, deepspeed/runtime/zero/partitioned_pa
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from costmodels.deepspeed.fetch_order import FetchOrder
@@ -49,6 +49,8 @@ class State(NamedTuple):
     """Modules that still use a parameter."""
     released: frozenset[tuple[tuple[str, int], frozenset[int]]]
     """DeepSpeed caches what a module may release at a step, the first time it asks."""
+    inflight: tuple[int, ...] = ()
+    """Parameters that were fetched ahead, and not asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,20 @@ class Question:
     def first(self) -> State:
         """The state before the first step."""
         return State(False, self.persistent, frozenset(), frozenset(), frozenset())
+
+    @cached_property
+    def queue(self) -> tuple[tuple[int, int], ...]:
+        """Every (parameter, number of the fetch that asks for it), in order."""
+        return tuple((parameter, step) for step, asked in enumerate(self.order.fetches) for parameter in asked)
+
+    def updated(self, state: State) -> State:
+        """Returns the state after the optimizer step.
+
+        It partitions everything, gathers what persists, and lets the secondary shards of what is trained expire.
+        """
+        there = state.with_secondary | (state.available if self.knobs.hpz_partition_size > 1 else frozenset())
+        frozen = frozenset(parameter for parameter in there if not self.trainable[parameter])
+        return State(state.recorded, self.persistent, frozen, frozenset(), state.released)
 
 
 def question(workload: Workload, order: tuple[Hook, ...], knobs: Knobs) -> Question:
@@ -87,6 +103,7 @@ class Coordinator:
     """A rank's coordinator from one state to the next."""
 
     def __init__(self, asked: Question, state: State) -> None:
+        self.asked = asked
         self.hooks, self.knobs, self.num_segments = asked.hooks, asked.knobs, asked.num_segments
         self.elements, self.trainable = asked.elements, asked.trainable
         self.order, self.persistent = asked.order, asked.persistent
@@ -94,7 +111,7 @@ class Coordinator:
         self.live_elements = sum(self.elements[p] for p in self.available if p not in self.persistent)
         """Of what is available, without what persists; kept as it changes, since it is asked at every hook."""
         self.with_secondary = set(state.with_secondary)
-        self.inflight: dict[int, tuple[int, ...]] = {}
+        self.inflight: dict[int, tuple[int, ...]] = dict.fromkeys(state.inflight, ())
         """Gathered and not yet asked for, each with all that its message carries."""
         self.arriving: set[int] = set()
         """Of those, the ones whose message nobody has waited for."""
@@ -104,12 +121,15 @@ class Coordinator:
         self.begun_elements = 0
         self.joined_elements = 0
         """Of the buffers out of which joined parameters have been copied: the last one that is asked for frees it."""
-        self.users: dict[int, set[str]] = {parameter: set() for parameter in range(len(self.elements))}
+        self.users: defaultdict[int, set[str]] = defaultdict(set)
         for parameter, modules in state.users:
             self.users[parameter].update(modules)
         self.recorded = state.recorded
         self.released = dict(state.released)
         self.made_secondary: list[tuple[int, int]] = []
+        self.windows: list[Window] = []
+        self.seen: tuple[int, int, int, int] | None = None
+        """The fields of the last window."""
         self.segment = -1
         self.num_available = 0
 
@@ -121,13 +141,14 @@ class Coordinator:
             frozenset(self.with_secondary),
             frozenset((parameter, frozenset(modules)) for parameter, modules in self.users.items() if modules),
             frozenset(self.released.items()),
+            tuple(self.inflight),
         )
 
     def micro_batch(self) -> MicroBatch:
         """Runs one micro-batch; called once."""
         self._reset()
         self.sent: list[Gather] = []
-        self.windows: list[Window] = []
+        self.made_secondary = []
         with_secondary = tuple(sorted(self.with_secondary))
         self.segment = -1
         for hook in self.hooks:
@@ -145,7 +166,8 @@ class Coordinator:
     def _enter(self, segment: int) -> None:
         """Goes on to `segment`; those without a hook, between the last one and this, hold what the last one left."""
         for number in range(self.segment + 1, segment):
-            self.windows.append(Window(number, self.live_elements + self.joined_elements, self.arriving_elements, 0))
+            self.seen = (number, self.live_elements + self.joined_elements, self.arriving_elements, 0)
+            self.windows.append(Window(*self.seen))
         if segment != self.segment:
             self.segment = segment
             self.begun.clear()
@@ -153,21 +175,10 @@ class Coordinator:
             self._look()
 
     def _look(self) -> None:
-        held = self.live_elements + self.joined_elements
-        window = Window(self.segment, held, self.arriving_elements, self.begun_elements)
-        if not self.windows or window != self.windows[-1]:
-            self.windows.append(window)
-
-    def update(self) -> None:
-        """The optimizer step partitions everything, gathers what persists, and lets secondary copies expire."""
-        for users in self.users.values():
-            users.clear()
-        self._forget_messages()
-        for parameter in sorted(self.available):
-            self._drop(parameter)
-        self.available = set(self.persistent)
-        self.live_elements = 0
-        self.with_secondary = {p for p in self.with_secondary if not self.trainable[p]}
+        seen = (self.segment, self.live_elements + self.joined_elements, self.arriving_elements, self.begun_elements)
+        if seen != self.seen:
+            self.seen = seen
+            self.windows.append(Window(*seen))
 
     def _forget_messages(self) -> None:
         self.inflight.clear()
@@ -180,9 +191,7 @@ class Coordinator:
         for parameter in list(self.inflight):
             self._drop(parameter)
         self._forget_messages()
-        self.queue = deque(
-            (parameter, step) for step, parameters in enumerate(self.order.fetches) for parameter in parameters
-        )
+        self.queue = deque(self.asked.queue)
         self.fetched_for: dict[int, int] = {}
         self.step = 0
         self.num_available = 0
@@ -197,6 +206,15 @@ class Coordinator:
     def _fetch(self, hook: Hook) -> None:
         if hook.phase == "backward":
             self.active[hook.module] = hook.parameters
+        if hook.parameters:
+            self._ask(hook)
+        if self.recorded:
+            self._advance_queue(hook.parameters)
+            self._prefetch(hook)
+        self.step += 1
+
+    def _ask(self, hook: Hook) -> None:
+        """Gathers what a module needs and is not there, and waits for all of it."""
         self._gather(hook.parameters, hook)
         self._look()
         asked = [(p, self.inflight[p]) for p in hook.parameters if p in self.inflight]
@@ -209,10 +227,6 @@ class Coordinator:
         self._look()
         for parameter, message in asked:
             self._give_up(parameter, message)
-        if self.recorded:
-            self._advance_queue(hook.parameters)
-            self._prefetch(hook)
-        self.step += 1
 
     def _keep_for(self, module: str, parameters: tuple[int, ...]) -> None:
         for parameter in parameters:
@@ -261,7 +275,8 @@ class Coordinator:
             if parameter not in self.available and parameter not in ahead:
                 ahead[parameter] = None
                 elements += self.elements[parameter]
-        self._gather(tuple(ahead), hook)
+        if ahead:
+            self._gather(tuple(ahead), hook)
 
     def _gather(self, parameters: tuple[int, ...], hook: Hook) -> None:
         wanted = [parameter for parameter in parameters if parameter not in self.available]

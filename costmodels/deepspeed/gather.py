@@ -62,7 +62,7 @@ def _simulated(
         for _ in range(num_micro_batches):
             micro_batch, state = _micro_batch(asked, state)
             step.append(micro_batch)
-        state = _updated(asked, state)
+        state = asked.updated(state)
     return tuple(step)
 
 
@@ -76,9 +76,3 @@ def _micro_batch(asked: Question, state: State) -> tuple[MicroBatch, State]:
     """Runs one micro-batch from a state: few states differ, whatever the number of micro-batches."""
     coordinator = Coordinator(asked, state)
     return coordinator.micro_batch(), coordinator.state()
-
-
-def _updated(asked: Question, state: State) -> State:
-    coordinator = Coordinator(asked, state)
-    coordinator.update()
-    return coordinator.state()

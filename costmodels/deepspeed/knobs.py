@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from costmodels.deepspeed.leaf_setting import leaf_setting
 from costmodels.engine import Assignment
@@ -128,7 +129,7 @@ def choose_knobs(workload: Workload, assignment: Assignment, shape: StepShape) -
 
 
 def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: StepShape, num_params: int) -> Knobs:
-    block = max((_block_elements(workload, index) for index in range(len(workload.blocks))), default=num_params)
+    block = _largest_block(workload)
     secondary = assignment[0].secondary_degree
     kept = secondary == 1 and shape.world_size > 1
     recomputes = any(strategy.recompute == "full" for strategy in assignment)
@@ -148,5 +149,8 @@ def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: 
     )
 
 
-def _block_elements(workload: Workload, index: int) -> int:
-    return sum(workload.parameters[parameter].num_elements for parameter in workload.blocks[index].parameters)
+@lru_cache(maxsize=16)
+def _largest_block(workload: Workload) -> int:
+    """Returns the elements of the largest block; of the model, where it has none."""
+    sizes = (sum(workload.elements[parameter] for parameter in block.parameters) for block in workload.blocks)
+    return max(sizes, default=max(1, workload.num_params))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from costmodels.deepspeed.knobs import Knobs, stage_of
 from costmodels.deepspeed.leaf_setting import leaf_setting
@@ -76,13 +77,21 @@ def _about_options(workload: Workload, assignment: Assignment, shape: StepShape)
         return reason
     if shape.precision == "fp16" and shape.device == "cpu":
         return "DeepSpeed 0.19.8 refuses fp16 on CPUs ('Type fp16 is not supported on your device'): use bf16"
-    empty = [parameter.name for parameter in workload.parameters if parameter.num_elements == 0]
+    empty, scalars = _hard_to_shard(workload)
     if empty:
         return f"DeepSpeed cannot shard a parameter without elements: {empty[0]}"
-    scalars = [parameter.name for parameter in workload.parameters if not parameter.shape]
     if scalars and stage == 3:
         return (
             f"DeepSpeed 0.19.8 cannot shard a parameter without dimensions (stage 3): {scalars[0]}; give it the shape "
             "(1,), or shard less"
         )
     return None
+
+
+@lru_cache(maxsize=16)
+def _hard_to_shard(workload: Workload) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of the parameters without elements, and of those without dimensions."""
+    return (
+        tuple(parameter.name for parameter in workload.parameters if parameter.num_elements == 0),
+        tuple(parameter.name for parameter in workload.parameters if not parameter.shape),
+    )
