@@ -81,13 +81,34 @@ def test_what_gathers_of_an_old_deepspeed_took_is_not_of_the_network(tmp_path: P
 
     With DeepSpeed 0.3.16 a forward took 420 ms more at stage 3 than at stage 2, and 210 once gathers were joined and
     copies left out; tuning the buckets helped little. Predicted of the network are 41 to 45 ms, whatever the buckets:
-    the rest were calls that waited for the device, copies, and Python between them, of which the model has nothing.
+    the rest were calls that waited for the device, of which a shipped machine has nothing; see the next test.
     """
     forward_ms = FIELD["many_gathers"]["forward_ms"]
     published_s = float(forward_ms["stage_3_joined"] - forward_ms["stage_2"]) / 1e3
     of_network_s = [gathers(tmp_path, elements)[2] / 2 for elements in (1, 10_000_000, 200_000_000)]
     assert max(of_network_s) < 1.2 * min(of_network_s)
     assert min(of_network_s) == pytest.approx(published_s / 5, rel=0.1)
+
+
+@pytest.mark.parametrize(("key", "calls_of_a_module", "error"), [("stage_3", 2, 0.081), ("stage_3_joined", 1, 0.173)])
+def test_what_gathers_of_an_old_deepspeed_took_is_what_their_calls_took(
+    key: str, calls_of_a_module: int, error: float
+) -> None:
+    """0.3.16 gathered a module's weight and its bias by a call each, and then both by one; each waited for the other.
+
+    What one call takes of the host was published apart; with it in the profile, the seconds are predicted. Those of
+    joined gathers are missed by 17 %: what a call took once they were joined is not told.
+    """
+    published = FIELD["many_gathers"]
+    call_s = float(published["call_us"]["before"] + published["call_us"]["launch"]) / 1e6
+    profile = load("p4d-a100-40gb", 1).model_copy(update={"calls_s": {"all_gather": call_s}})
+    network = machine(profile, "fp16").network
+    workload = graph_of("5B").workload
+    whole = [2 * parameter.num_elements for parameter in workload.parameters]
+    biases = [2 * parameter.shape[0] for parameter in workload.parameters] * (calls_of_a_module - 1)
+    predicted_s = sum(collective_time("all_gather", 1, 8, size, network).seconds for size in (*whole, *biases))
+    more_ms = float(published["forward_ms"][key] - published["forward_ms"]["stage_2"])
+    assert predicted_s * 1e3 / more_ms - 1 == pytest.approx(error, abs=0.005)
 
 
 def test_a_secondary_copy_can_lose_by_its_memory() -> None:
