@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from costmodels.compute import Computed
@@ -183,8 +184,9 @@ def strategies_of(table: BlockTable, choice: Choice) -> dict[int, Strategy]:
 
 def manners_of(secondaries: Sequence[SecondaryCost], grads: Sequence[GradCost]) -> tuple[Manner, ...]:
     """Returns the manners that blocks can have, in their order."""
-    found = {Manner(each.gathered, grad.is_reduced) for each in secondaries for grad in grads}
-    return tuple(sorted(found, key=_place))
+    gathered = {each.gathered for each in secondaries}
+    reduced = {each.is_reduced for each in grads}
+    return tuple(sorted((Manner(*each) for each in product(gathered, reduced)), key=_place))
 
 
 def in_order_of_manners(strategies: Sequence[tuple[Strategy, int]]) -> Iterator[tuple[Strategy, int]]:

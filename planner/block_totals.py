@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from costmodels.fsdp.holds import manner_of
 from planner.block_table import (
     BlockTable,
@@ -117,3 +119,35 @@ def _peaks(table: BlockTable, choice: Choice, output_bytes: int) -> Iterator[int
         alive_bytes += held_bytes(stretch.change)
         for moment in stretch.moments:
             yield alive_bytes + held_bytes(moment) + output_bytes * stretch.is_backward
+
+
+def least_bytes(table: BlockTable) -> int:
+    """Returns bytes that the peak of no choice is below: each block does at each moment what is least there."""
+    manners = {block: len(group.manners) for group in table.groups for block in group.blocks}
+    first = {block: sum(list(manners.values())[:number]) for number, block in enumerate(manners)}
+    offsets = np.array(list(first.values()), dtype=np.int64)
+    by_manner = np.zeros(sum(manners.values()), dtype=np.int64)
+    if_recomputed = np.zeros(len(manners), dtype=np.int64)
+    places = {block: number for number, block in enumerate(manners)}
+
+    def add(held: Held, sign: int) -> int:
+        for term in held.terms:
+            by_manner[first[term.block] : first[term.block] + len(term.by_manner)] += sign * np.array(term.by_manner)
+            if_recomputed[places[term.block]] += sign * term.if_recomputed
+        return held.constant
+
+    constant = all_recomputed = least = 0
+    for stretch in table.stretches:
+        constant += add(stretch.change, 1)
+        all_recomputed += stretch.change.if_all_recomputed
+        for moment in stretch.moments:
+            moment_bytes = constant + add(moment, 1)
+            moment_bytes += int(np.minimum.reduceat(by_manner, offsets).sum() + np.minimum(if_recomputed, 0).sum())
+            least = max(least, moment_bytes + min(0, all_recomputed + moment.if_all_recomputed))
+            add(moment, -1)
+    states_bytes = sum(
+        len(group.blocks)
+        * (min(each.rest_bytes for each in group.params) + min(each.rest_bytes for each in group.grads))
+        for group in table.groups
+    )
+    return table.always_bytes + states_bytes + least

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from costmodels.fsdp.holds import Arrival, Hold, Manner, arrivals, holds
 from costmodels.states import state_widths
@@ -51,37 +52,44 @@ class _Walk:
         change += [self._term(hold.block, hold.holds, hold.num_bytes) for hold in self._starting[number]]
         change += [self._term(hold.block, hold.holds, -hold.num_bytes) for hold in self._ending[number]]
         change += [self._waiting(arrival, -1) for arrival in self._reduced[number]]
-        again_net = self._own(segment, lambda own: own.again.net_bytes.at(self._size))
-        again = self._own(segment, lambda own: own.again.peak_bytes(self._size))
-        moments = []
-        waiting = [Held()]
-        for place, arrival in enumerate([*self._coming[number], None]):
-            if place == 0 or not self._tells(segment):
-                moments.append(_sum([again, *waiting]))
-            moments.append(_sum([again_net, self._peak(segment, place), *waiting]))
-            if arrival is not None:
-                coming = Held(arrival.num_bytes)
-                moments.append(_sum([again_net, self._completing(segment, place), coming, *waiting]))
-                moments += [] if self._tells(segment) else [_sum([again, coming, *waiting])]
-                waiting.append(self._waiting(arrival, 1))
-        net = self._own(segment, lambda own: own.timeline.net_bytes.at(self._size))
-        self._left = _sum([again_net, net, *waiting])
+        coming = self._coming[number]
+        plain = _own(Recomputed(segment.timeline), len(coming), self._size)
+        again = _own(segment.recomputed, len(coming), self._size) if segment.recomputed else plain
+        waiting = [self._waiting(arrival, 1) for arrival in coming]
+        self._left = _sum([self._either(segment, plain.net, again.net), *waiting])
+        moments = [
+            _sum([self._either(segment, *alive), *waiting[:place]])
+            for *alive, place in self._moments(segment, coming, plain, again)
+        ]
         return Stretch(_sum(change), _undominated(moments), segment.phase == "backward")
 
-    def _peak(self, segment: Segment, place: int) -> Held:
-        """Returns the greatest live bytes between two gradients; of the whole segment where it does not say when."""
-        if self._tells(segment):
-            return self._own(segment, lambda own: own.timeline.peaks_bytes(self._size)[place])
-        return self._own(segment, lambda own: own.timeline.peak_bytes(self._size))
-
-    def _completing(self, segment: Segment, place: int) -> Held:
-        """Returns live bytes as a gradient comes; the segment's greatest where it does not say when."""
-        if self._tells(segment):
-            return self._own(segment, lambda own: own.timeline.completing_bytes(self._size)[place])
-        return self._own(segment, lambda own: own.timeline.peak_bytes(self._size))
-
-    def _tells(self, segment: Segment) -> bool:
-        return len(segment.timeline.completed) == len(segment.gradients)
+    def _moments(self, segment: Segment, coming: Sequence[Arrival], plain: _Own, again: _Own) -> list[list[int]]:
+        """Returns (bytes alive, the same if recomputed, gradients that wait) of moments that can be the greatest."""
+        arriving = [arrival.num_bytes for arrival in coming]
+        found = [[plain.again, again.again, 0]]
+        for place in range(len(coming) + 1):
+            found.append([plain.peaks[place], again.peaks[place], place])
+            if place < len(coming):
+                more = arriving[place]
+                found.append([plain.completing[place] + more, again.completing[place] + more, place])
+                if not plain.is_told:
+                    found.append([plain.again + more, again.again + more, place])
+            if not plain.is_told:
+                found.append([plain.again, again.again, place])
+        if any(arrival.block != segment.block for arrival in coming):
+            return found
+        # Gradients that wait do so all together, or not at all.
+        with_waiting = [(one, other, sum(arriving[:place])) for one, other, place in found]
+        corners = [(one, other, one + more, other + more) for one, other, more in with_waiting]
+        return [
+            each
+            for number, each in enumerate(found)
+            if not any(
+                all(theirs >= mine for theirs, mine in zip(corners[rival], corners[number], strict=True))
+                and (rival < number or corners[rival] != corners[number])
+                for rival in range(len(found))
+            )
+        ]
 
     def _waiting(self, arrival: Arrival, sign: int) -> Held:
         return self._term(arrival.block, lambda manner: manner.is_reduced, sign * arrival.num_bytes)
@@ -92,14 +100,42 @@ class _Walk:
         above = tuple(value - least for value in values)
         return Held(least, (Term(block, above),) if any(above) else ())
 
-    def _own(self, segment: Segment, amount: Callable[[Recomputed], int]) -> Held:
-        """Returns an amount of the segment's own timeline, and of the forward that runs again."""
-        plain = amount(Recomputed(segment.timeline))
-        more = amount(segment.recomputed) - plain if segment.recomputed else 0
+    def _either(self, segment: Segment, plain: int, again: int) -> Held:
+        """Returns bytes of the segment's own: as it is, or where its block is recomputed."""
         if not self._workload.blocks[segment.block].recomputable:
-            return Held(plain, (), more)
+            return Held(plain, (), again - plain)
         manners = (0,) * len(self._manners[segment.block])
-        return Held(plain, (Term(segment.block, manners, more),) if more else ())
+        return Held(plain, (Term(segment.block, manners, again - plain),) if again != plain else ())
+
+
+class _Own(NamedTuple):
+    """Live bytes of one segment beyond those at its beginning."""
+
+    again: int
+    """At the peak of the forward that runs again before it."""
+    peaks: tuple[int, ...]
+    """Before the first gradient is complete, from then to the second, and so on."""
+    completing: tuple[int, ...]
+    net: int
+    is_told: bool
+    """Whether the segment says when its gradients are complete; if not, its peak counts at all times."""
+
+
+def _own(found: Recomputed, num_gradients: int, size: int) -> _Own:
+    again_bytes = found.again.net_bytes.at(size)
+    is_told = len(found.timeline.completed) == num_gradients
+    if is_told:
+        peaks, completing = found.timeline.peaks_bytes(size), found.timeline.completing_bytes(size)
+    else:
+        peak_bytes = found.timeline.peak_bytes(size)
+        peaks, completing = (peak_bytes,) * (num_gradients + 1), (peak_bytes,) * num_gradients
+    return _Own(
+        found.again.peak_bytes(size),
+        tuple(again_bytes + each for each in peaks),
+        tuple(again_bytes + each for each in completing),
+        again_bytes + found.timeline.net_bytes.at(size),
+        is_told,
+    )
 
 
 def _sum(parts: Sequence[Held]) -> Held:

@@ -53,13 +53,15 @@ from costmodels.compute import Computed
 from costmodels.fsdp.holds import Manner
 from costmodels.strategy import Strategy
 from planner.block_table import BlockGroup, BlockTable, Choice, GradCost, GroupChoice, Held, ParamCost, SecondaryCost
-from planner.block_totals import block_totals
+from planner.block_totals import block_totals, least_bytes
 from planner.cost_table import Amount
 from planner.errors import UnsolvedError
 
 Objectives = tuple[Amount, Amount]
 MAX_DETERMINISTIC_TIME = 60.0
-"""CP-SAT's own measure of work, about seconds, for each micro-batch and objective."""
+"""CP-SAT's own measure of work, about seconds, for the first objective of each micro-batch."""
+MAX_DETERMINISTIC_TIME_OF_TIES = 0.3
+"""The same for the second objective, which only breaks ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class BlockSolution:
     """Of its micro-batch."""
     choice: Choice
     status: Literal["OPTIMAL", "FEASIBLE"]
-    """OPTIMAL: both objectives were proved; FEASIBLE: a limit of work or seconds came first."""
+    """OPTIMAL: the first objective was proved; FEASIBLE: a limit of work or seconds came first, or it was enough."""
     step_ns: int
     peak_bytes: int
     bound: int
@@ -82,6 +84,7 @@ def solve_blocks(
     budget_bytes: int | None,
     objectives: Objectives = ("time", "memory"),
     time_limit_s: float | None = None,
+    gap: float = 0.0,
 ) -> BlockSolution | None:
     """Returns the best choice within the budget over all micro-batches, or None when no choice fits.
 
@@ -91,6 +94,7 @@ def solve_blocks(
         objectives: What to minimise, the most important first.
         time_limit_s: Seconds for all, by the clock. None: only the limit of work, which stops at the same choice in
             every run.
+        gap: The first choice that is proved to be within this part of the best is enough.
 
     Raises:
         UnsolvedError: The limit came before any choice that fits was found.
@@ -99,7 +103,7 @@ def solve_blocks(
     best: BlockSolution | None = None
     bounds: list[int] = []
     for table in sorted(tables, key=_compute_ns):
-        found, bound = _solve(table, budget_bytes, objectives, best, ends_s)
+        found, bound = _solve(table, budget_bytes, objectives, best, ends_s, gap)
         bounds += [] if bound is None else [bound]
         if found is not None and (best is None or _figures(found, objectives) < _figures(best, objectives)):
             best = found
@@ -112,7 +116,7 @@ def solve_blocks(
             )
         return None
     bound = min(bounds)
-    proved = best.status == "OPTIMAL" and bound == _figures(best, objectives)[0]
+    proved = bound == _figures(best, objectives)[0]
     return replace(best, status="OPTIMAL" if proved else "FEASIBLE", bound=bound)
 
 
@@ -132,18 +136,21 @@ def _solve(
     objectives: Objectives,
     best: BlockSolution | None,
     ends_s: float | None,
+    gap: float,
 ) -> tuple[BlockSolution | None, int | None]:
     """Returns the best of one micro-batch that is no worse than `best`, and a bound unless there is none at all."""
     least = _compute_ns(table) if objectives[0] == "time" else 0
     if best is not None and least > _figures(best, objectives)[0]:
         return None, least
+    if budget_bytes is not None and least_bytes(table) > budget_bytes:
+        return None, None
     model = _Model(table, budget_bytes)
     solver = _solver()
+    solver.parameters.relative_gap_limit = gap
     if best is not None:
         model.cp.add(model.amounts[objectives[0]] <= _figures(best, objectives)[0])
     bound: int | None = None
     choice: Choice | None = None
-    proved = []
     for objective in objectives:
         model.cp.minimize(model.amounts[objective])
         if ends_s is not None:
@@ -155,15 +162,14 @@ def _solve(
             bound = least if status == cp_model.UNKNOWN else max(least, round(solver.best_objective_bound))
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             break
-        proved.append(status == cp_model.OPTIMAL)
         choice = model.choice(solver)
         model.hold(objective, solver)
+        solver.parameters.max_deterministic_time = MAX_DETERMINISTIC_TIME_OF_TIES
     if choice is None or bound is None:
         # Nothing here is as good as what is known, or nothing fits, or nothing was found in time.
         return None, bound
     step_ns, peak_bytes = block_totals(table, choice)
-    status_name: Literal["OPTIMAL", "FEASIBLE"] = "OPTIMAL" if proved == [True] * len(objectives) else "FEASIBLE"
-    return BlockSolution(table, choice, status_name, step_ns, peak_bytes, bound), bound
+    return BlockSolution(table, choice, "FEASIBLE", step_ns, peak_bytes, bound), bound
 
 
 def _solver() -> cp_model.CpSolver:

@@ -26,6 +26,10 @@ from planner.solve_blocks import BlockSolution, solve_blocks
 _RECOMPUTES: dict[Recompute | str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
 
 
+NEAR = 0.005
+"""Near enough to the fastest for what is only set beside a plan: proving the rest takes most of the time."""
+
+
 def search_blocks(asked: Setting) -> Plan | Infeasible:
     """Returns the fastest plan of the fsdp engine that fits, or why nothing does.
 
@@ -56,10 +60,12 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:
-    """Returns the fastest choice of the fsdp engine that fits, or None where none was found."""
+    """Returns a choice of the fsdp engine that fits and is within `NEAR` of its fastest, or None where none fits."""
     if _refusal(asked) is not None:
         return None
-    solution = solve_blocks(block_tables(asked), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s)
+    solution = solve_blocks(
+        block_tables(asked), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=NEAR
+    )
     return None if solution is None else block_candidate(asked, solution)
 
 
