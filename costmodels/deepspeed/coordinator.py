@@ -7,7 +7,7 @@ Source: `PartitionedParameterCoordinator`, deepspeed/runtime/zero/partitioned_pa
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -71,6 +71,11 @@ class Question:
         return State(False, self.persistent, frozenset(), frozenset(), frozenset())
 
     @cached_property
+    def window_elements(self) -> list[int]:
+        """Elements of each parameter as windows count them: none of those that persist."""
+        return [0 if index in self.persistent else number for index, number in enumerate(self.elements)]
+
+    @cached_property
     def queue(self) -> tuple[tuple[int, int], ...]:
         """Every (parameter, number of the fetch that asks for it), in order."""
         return tuple((parameter, step) for step, asked in enumerate(self.order.fetches) for parameter in asked)
@@ -108,7 +113,8 @@ class Coordinator:
         self.elements, self.trainable = asked.elements, asked.trainable
         self.order, self.persistent = asked.order, asked.persistent
         self.available = set(state.available)
-        self.live_elements = sum(self.elements[p] for p in self.available if p not in self.persistent)
+        self.window_elements = asked.window_elements
+        self.live_elements = self._sum(self.available)
         """Of what is available, without what persists; kept as it changes, since it is asked at every hook."""
         self.with_secondary = set(state.with_secondary)
         self.inflight: dict[int, tuple[int, ...]] = dict.fromkeys(state.inflight, ())
@@ -152,12 +158,12 @@ class Coordinator:
         with_secondary = tuple(sorted(self.with_secondary))
         self.segment = -1
         for hook in self.hooks:
-            self._enter(hook.segment)
+            if hook.segment != self.segment:
+                self._enter(hook.segment)
             if hook.kind == "fetch":
                 self._fetch(hook)
             else:
                 self._release(hook)
-            self._look()
         self._enter(self.num_segments - 1)
         self._release_leftovers()
         self.recorded = True
@@ -209,9 +215,11 @@ class Coordinator:
         if hook.parameters:
             self._ask(hook)
         if self.recorded:
-            self._advance_queue(hook.parameters)
+            if hook.parameters:
+                self._advance_queue(hook.parameters)
             self._prefetch(hook)
         self.step += 1
+        self._look()
 
     def _ask(self, hook: Hook) -> None:
         """Gathers what a module needs and is not there, and waits for all of it."""
@@ -256,7 +264,7 @@ class Coordinator:
             self.joined_elements -= self._sum(message)
 
     def _sum(self, parameters: Iterable[int]) -> int:
-        return sum(self.elements[parameter] for parameter in parameters if parameter not in self.persistent)
+        return sum([self.window_elements[parameter] for parameter in parameters])
 
     def _advance_queue(self, parameters: tuple[int, ...]) -> None:
         missing = {p for p in parameters if self.fetched_for.get(p, -1) < self.step}
@@ -282,14 +290,15 @@ class Coordinator:
         wanted = [parameter for parameter in parameters if parameter not in self.available]
         if not wanted:
             return
-        self.num_available += sum(self.elements[parameter] for parameter in wanted)
-        self.live_elements += sum(self.elements[p] for p in wanted if p not in self.persistent)
+        self.num_available += sum([self.elements[parameter] for parameter in wanted])
+        self.live_elements += self._sum(wanted)
         self.available.update(wanted)
-        for secondary in (True, False):
-            together = tuple(sorted(p for p in wanted if (p in self.with_secondary) == secondary))
+        for secondary in (True, False) if self.with_secondary else (False,):
+            together = tuple(sorted([p for p in wanted if (p in self.with_secondary) == secondary]))
             if together:
                 self.sent.append(Gather(together, secondary, hook.phase, hook.segment, self.step))
-                self.inflight.update(dict.fromkeys(together, together))
+                for parameter in together:
+                    self.inflight[parameter] = together
                 self.arriving.update(together)
                 self.begun.update(together)
                 joined_elements = self._sum(together)
@@ -297,21 +306,26 @@ class Coordinator:
                 self.arriving_elements += joined_elements
 
     def _release(self, hook: Hook) -> None:
-        key = (hook.module, self.step)
-        if not self.recorded:
-            may_go = frozenset(hook.parameters)
-        else:
-            if key not in self.released:
-                self.released[key] = self._releasable(hook)
-            may_go = self.released[key]
-        if hook.phase == "backward":
+        is_backward = hook.phase == "backward"
+        if is_backward:
             self.active.pop(hook.module, None)
-        for parameter in hook.parameters:
-            self.users[parameter].discard(hook.module)
-            if parameter in may_go:
-                self._drop(parameter)
-        if hook.phase == "backward":
-            self._let_go(hook.module, tuple(self.recomputed.pop(hook.module, ())))
+        if hook.parameters:
+            may_go = self._may_go(hook)
+            for parameter in hook.parameters:
+                self.users[parameter].discard(hook.module)
+                if parameter in may_go:
+                    self._drop(parameter)
+        if is_backward and hook.module in self.recomputed:
+            self._let_go(hook.module, tuple(self.recomputed.pop(hook.module)))
+        self._look()
+
+    def _may_go(self, hook: Hook) -> Collection[int]:
+        if not self.recorded:
+            return hook.parameters
+        key = (hook.module, self.step)
+        if key not in self.released:
+            self.released[key] = self._releasable(hook)
+        return self.released[key]
 
     def _releasable(self, hook: Hook) -> frozenset[int]:
         order = self.order.of_leaf if hook.is_leaf else self.order.of_module
@@ -340,7 +354,7 @@ class Coordinator:
             return
         self.available.discard(parameter)
         self.num_available -= self.elements[parameter]
-        self.live_elements -= 0 if parameter in self.persistent else self.elements[parameter]
+        self.live_elements -= self.window_elements[parameter]
         if self.knobs.hpz_partition_size > 1 and parameter not in self.with_secondary:
             self.with_secondary.add(parameter)
             self.made_secondary.append((self.segment, parameter))

@@ -104,9 +104,14 @@ class Reduction:
         if not self._kept.is_compact:
             beside_bytes = self._left_bytes + self._waiting_bytes
             freed_late = self._freed_late(bucket)
-            for rank in self._fullest.allocate(bucket):
-                late_bytes = copies[-1] if rank in freed_late else 0
-                moments.append(Components(gradients=beside_bytes + self._fullest.bytes_of(rank), buffers=late_bytes))
+            allocated = self._fullest.allocate(bucket)
+            for late_bytes, ranks in (
+                (0, [rank for rank in allocated if rank not in freed_late]),
+                (copies[-1], [rank for rank in allocated if rank in freed_late]),
+            ):
+                if ranks:
+                    most_bytes = beside_bytes + max(self._fullest.bytes_of(rank) for rank in ranks)
+                    moments.append(Components(gradients=most_bytes, buffers=late_bytes))
         moments.append(self.now + self._leaving(bucket, copies[-1]))
         if self._sizes.knobs.stage == 1:
             self._fullest.hold(index for index in bucket if self._sizes.waits(index))

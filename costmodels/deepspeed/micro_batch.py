@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +13,7 @@ from costmodels.places import Int64s
 from costmodels.workload import Phase
 
 
-@dataclass(frozen=True, slots=True)
-class Gather:
+class Gather(NamedTuple):
     """Parameters gathered together."""
 
     parameters: tuple[int, ...]
@@ -24,8 +25,7 @@ class Gather:
     """How many fetches come before the one at which it begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """What is gathered at one moment, in elements, without persistent parameters."""
 
     segment: int
@@ -52,5 +52,4 @@ class MicroBatch:
     @cached_property
     def window_arrays(self) -> Int64s:
         """A row for each field of `windows`."""
-        fields = [(each.segment, each.held, each.arriving, each.begun) for each in self.windows]
-        return np.array(fields, np.int64).reshape(-1, 4).T
+        return np.fromiter(chain.from_iterable(self.windows), np.int64, 4 * len(self.windows)).reshape(-1, 4).T

@@ -51,11 +51,12 @@ def _quoted(names: list[str]) -> str:
 
 
 def _about_degrees(assignment: Assignment, world_size: int) -> str | None:
-    if len({(strategy.degrees, strategy.secondary_degree) for strategy in assignment}) > 1:
+    different = tuple(dict.fromkeys(assignment))
+    if len({(strategy.degrees, strategy.secondary_degree) for strategy in different}) > 1:
         return "DeepSpeed has one set of degrees for the whole model"
-    if len({(each.offload, each.quantized_weights, each.quantized_gradients) for each in assignment}) > 1:
+    if len({(each.offload, each.quantized_weights, each.quantized_gradients) for each in different}) > 1:
         return "DeepSpeed offloads and quantizes for the whole model or not at all"
-    if stage_of(assignment, world_size) is not None:
+    if stage_of(different, world_size) is not None:
         return None
     strategy = assignment[0]
     if strategy.param_degree == world_size and 1 < strategy.secondary_degree < world_size:
