@@ -1,5 +1,8 @@
 """Per-class choices: the table's totals are the exact costs, and the solver's choice is that of brute force."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 from block_cases import BlockCase, block_cases
 from hypothesis import given, settings
@@ -30,7 +33,7 @@ def assert_as_brute_force(case: BlockCase, part: float) -> None:
     assert solve_blocks((table,), least - 1) is None
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(block_cases(), st.floats(0, 1))
 def test_the_choice_is_that_of_brute_force(case: BlockCase, part: float) -> None:
     assert_as_brute_force(case, part)
@@ -41,3 +44,59 @@ def test_the_choice_is_that_of_brute_force(case: BlockCase, part: float) -> None
 @given(block_cases(), st.floats(0, 1))
 def test_the_choice_is_that_of_brute_force_in_many_cases(case: BlockCase, part: float) -> None:
     assert_as_brute_force(case, part)
+
+
+def figures(case: BlockCase, budget_bytes: int | None) -> tuple[int, int] | None:
+    found = solve_blocks((table_of(case),), budget_bytes)
+    return None if found is None else (found.step_ns, found.peak_bytes)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(block_cases(), st.floats(0, 1), st.floats(0, 1))
+def test_more_memory_never_makes_the_choice_slower(case: BlockCase, less: float, more: float) -> None:
+    least = solve_blocks((table_of(case),), None, ("memory", "time"))
+    fastest = figures(case, None)
+    assert least is not None
+    assert fastest is not None
+    less, more = sorted((less, more))
+    budgets = [least.peak_bytes + int(part * (fastest[1] - least.peak_bytes)) for part in (less, more)]
+    tight, wide = (figures(case, budget) for budget in budgets)
+    assert tight is not None
+    assert wide is not None
+    assert wide[0] <= tight[0]
+    assert fastest[0] <= wide[0]
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(block_cases(), st.floats(1.0, 4.0))
+def test_more_bandwidth_never_makes_the_choice_slower(case: BlockCase, times: float) -> None:
+    network = case.machine.network
+    faster = tuple(replace(level, unit_bytes_per_s=level.unit_bytes_per_s * times) for level in network.levels)
+    machine = replace(case.machine, network=replace(network, levels=faster))
+    budget = figures(case, None)
+    assert budget is not None
+    slow, fast = figures(case, budget[1]), figures(replace(case, machine=machine), budget[1])
+    assert slow is not None
+    assert fast is not None
+    assert fast[0] <= slow[0]
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(block_cases(), st.randoms(use_true_random=False), st.floats(0, 1))
+def test_the_order_of_groups_and_of_options_changes_nothing(case: BlockCase, random: Random, part: float) -> None:
+    table = table_of(case)
+    groups = [
+        replace(
+            group,
+            params=tuple(random.sample(group.params, len(group.params))),
+            grads=tuple(random.sample(group.grads, len(group.grads))),
+            secondaries=tuple(random.sample(group.secondaries, len(group.secondaries))),
+        )
+        for group in random.sample(table.groups, len(table.groups))
+    ]
+    least, fastest = solve_blocks((table,), None, ("memory", "time")), figures(case, None)
+    assert least is not None
+    assert fastest is not None
+    budget_bytes = least.peak_bytes + int(part * (fastest[1] - least.peak_bytes))
+    found = [solve_blocks((each,), budget_bytes) for each in (table, replace(table, groups=tuple(groups)))]
+    assert [(each.step_ns, each.peak_bytes) for each in found if each is not None] == [figures(case, budget_bytes)] * 2
