@@ -144,6 +144,8 @@ class Predicted(_Frozen):
     traffic: tuple[PredictedTraffic, ...]
     exposed: ExposedTime | None = None
     compute: ComputedTime | None = None
+    simulated_step_s: float | None = None
+    """The step played through, message by message; `step_s` is the cost model's bound of it. None: not played."""
 
 
 class SolverReport(_Frozen):
@@ -156,6 +158,9 @@ class SolverReport(_Frozen):
     gap: float
     num_strategies: int
     wall_s: float
+    decided_by: Literal["bound", "simulation"] = "bound"
+    """simulation: of the choices near the best bound, the chosen one is faster when played through; status,
+    objective, bound and gap stay those of the bound's own."""
 
 
 class Alternative(_Frozen):

@@ -15,9 +15,11 @@ from planner.plan import (
     PlannedJob,
     PlannedLevel,
     PlannedModel,
+    Predicted,
     SolverReport,
 )
 from planner.report.figures import bytes_in, bytes_text, bytes_unit, count_text, plural
+from planner.simulate.timeline import Timeline
 
 MUCH_OF_PEAK = 5
 """An activation of at least one part in so many of the peak is worth a word."""
@@ -32,6 +34,7 @@ def assemble(
     alternatives: tuple[Alternative, ...],
     ds_config: dict[str, Any],
     warnings: tuple[str, ...] = (),
+    timeline: Timeline | None = None,
 ) -> Plan:
     """Returns the plan of a choice.
 
@@ -42,6 +45,7 @@ def assemble(
         alternatives: The others, with their verdicts.
         ds_config: DeepSpeed's configuration; empty where DeepSpeed has no words for the strategy.
         warnings: What the user should know beside the trace's own warnings.
+        timeline: The step played through; None: it was not.
     """
     engine: Literal["deepspeed", "fsdp"] = "deepspeed" if chosen.engine == "deepspeed" else "fsdp"
     return Plan(
@@ -58,12 +62,16 @@ def assemble(
         engine=engine,
         native_deepspeed=engine == "deepspeed",
         strategies=planned_strategies(chosen.workload, chosen.assignment),
-        predicted=chosen.predicted,
+        predicted=_predicted(chosen.predicted, timeline),
         solver=solver,
         alternatives=alternatives,
         ds_config=ds_config,
         warnings=(*_lost(asked), *asked.graph.warnings, *_warnings(asked, chosen), *warnings),
     )
+
+
+def _predicted(predicted: Predicted, timeline: Timeline | None) -> Predicted:
+    return predicted if timeline is None else predicted.model_copy(update={"simulated_step_s": timeline.step_s})
 
 
 def _recomputed(chosen: Candidate) -> tuple[str, ...]:

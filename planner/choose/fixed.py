@@ -14,6 +14,7 @@ from planner.choose.candidate import Candidate
 from planner.choose.compete import best, candidate, table_of
 from planner.choose.ds_config import ds_config
 from planner.choose.own_script import own_script
+from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.systems import name_of, systems
 from planner.errors import InputError
@@ -42,7 +43,8 @@ def fixed_plan(asked: Setting, strategy: Strategy, given: GivenConfig | None = N
     chosen = candidate(asked, engine, name, table, solution)
     report = _report(chosen, solution.wall_s, table.num_strategies)
     warnings = () if given is None else (*given.warnings, *own_script(asked, engine, given, chosen))
-    return assemble(asked, chosen, report, (), _config(asked, engine, chosen), warnings)
+    timeline = play(asked.workload, engine, asked.machine, chosen.assignment, chosen.shape)
+    return assemble(asked, chosen, report, (), _config(asked, engine, chosen), warnings, timeline)
 
 
 def _engine(asked: Setting, strategy: Strategy) -> Engine:

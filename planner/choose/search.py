@@ -12,6 +12,7 @@ from planner.choose.candidate import Candidate
 from planner.choose.compete import candidate, compete, rows_of, smallest
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.near_best import Decision, decide
 from planner.choose.search_blocks import best_of_blocks
 from planner.choose.setting import Setting
 from planner.choose.space import space
@@ -38,6 +39,8 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     known = _systems(asked)
     if solution.status == "FEASIBLE":
         solution = _no_slower_than(known, table, solution)
+    decision = decide(asked, DEEPSPEED, table, solution)
+    solution = decision.of(solution)
     strategy = solution.option.strategy
     chosen = candidate(asked, DEEPSPEED, name_of(strategy, known), table, solution)
     others = [compete(asked, system, table) for system in known if system.strategy != strategy]
@@ -46,9 +49,11 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     return assemble(
         asked,
         chosen,
-        _report(chosen, solution, time.perf_counter() - started_s),
+        _report(chosen, solution, decision, time.perf_counter() - started_s),
         alternatives(chosen, tuple(others)),
         ds_config(asked.workload, chosen.assignment, chosen.shape),
+        decision.warnings,
+        decision.timeline,
     )
 
 
@@ -79,8 +84,8 @@ def _smallest(asked: Setting) -> Candidate:
     return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked)), table, solution)
 
 
-def _report(chosen: Candidate, solution: Solution, wall_s: float) -> SolverReport:
-    if solution.objective != round(chosen.predicted.step_s * 1e9):
+def _report(chosen: Candidate, solution: Solution, decision: Decision, wall_s: float) -> SolverReport:
+    if decision.by == "bound" and solution.objective != round(chosen.predicted.step_s * 1e9):
         raise AssertionError("the cost table and the prediction are the same functions")
     return SolverReport(
         status=solution.status,
@@ -89,4 +94,5 @@ def _report(chosen: Candidate, solution: Solution, wall_s: float) -> SolverRepor
         gap=solution.gap,
         num_strategies=solution.num_strategies,
         wall_s=wall_s,
+        decided_by=decision.by,
     )

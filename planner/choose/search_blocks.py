@@ -15,6 +15,7 @@ from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
 from planner.choose.compete import compete
 from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.systems import name_of, systems
 from planner.errors import InputError
@@ -56,7 +57,8 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         num_strategies=sum(len(group.params) * len(group.grads) for table in tables for group in table.groups),
         wall_s=time.perf_counter() - started_s,
     )
-    return assemble(asked, chosen, report, alternatives(chosen, others), {})
+    timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
+    return assemble(asked, chosen, report, alternatives(chosen, others), {}, timeline=timeline)
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:

@@ -1,0 +1,101 @@
+"""Plays near-best choices through: the simulated step decides among them, since the solver's is a linear bound of it.
+
+The choices are tried in the order of their bounds, from the solver's own on, and as long as a bound is below the
+fastest step that was simulated: a step is not faster than its bound (`tests/property/test_simulate_laws.py` says where
+it can be). One within a thousandth of another is as fast, and the solver's order stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal
+
+from costmodels.compute import NS_PER_S
+from costmodels.engine import Engine
+from planner.choose.play import play
+from planner.choose.setting import Setting
+from planner.cost_table import CostTable, Option, Recomputed
+from planner.report.figures import same_to_a_thousandth, seconds_text, share_text
+from planner.simulate.timeline import Timeline
+from planner.solve import Solution
+
+NEAR_PARTS = 1030
+"""Thousandths of the best bound up to which another one is near it."""
+MOST_PLAYED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The choice that is the fastest when played through."""
+
+    option: Option
+    recomputed: Recomputed
+    timeline: Timeline
+    by: Literal["bound", "simulation"]
+    """simulation: another choice than the solver's is faster."""
+    warnings: tuple[str, ...] = ()
+    """What the bound preferred, and by how much the two differ."""
+
+    def of(self, found: Solution) -> Solution:
+        """Returns the solution with this choice; objective, bound and status stay those of the proof."""
+        return replace(found, option=self.option, recomputed=self.recomputed)
+
+
+def decide(asked: Setting, engine: Engine, table: CostTable, found: Solution) -> Decision:
+    """Returns the fastest of the near-best choices that fit, as simulated; mostly the solver's own.
+
+    Args:
+        asked: Model, machine and job.
+        engine: Whose order of messages is played.
+        table: The costs of the search space.
+        found: The solver's choice.
+    """
+    best = first = (found.option, found.recomputed, _played(asked, engine, table, found.option, found.recomputed))
+    for option, recomputed in islice(_near(asked, table, found), MOST_PLAYED - 1):
+        if option.step_ns(recomputed) >= best[2].step_ns:
+            break
+        timeline = _played(asked, engine, table, option, recomputed)
+        is_faster = timeline.step_ns < best[2].step_ns
+        if is_faster and not same_to_a_thousandth(timeline.step_ns, best[2].step_ns):
+            best = (option, recomputed, timeline)
+    if best is first:
+        return Decision(*best, "bound")
+    return Decision(*best, "simulation", (_overruled(first[2], best[2], found, best[0].step_ns(best[1])),))
+
+
+def _near(asked: Setting, table: CostTable, found: Solution) -> Iterator[tuple[Option, Recomputed]]:
+    """Yields the other choices that fit and whose bound is near the best one's, the least first."""
+    limit_ns = found.objective * NEAR_PARTS // 1000
+    near = [
+        (bound_ns, option.peak_bytes(recomputed), number, recomputed)
+        for number, option in enumerate(table.options)
+        if option.least("time") <= limit_ns and option.least("memory") <= asked.budget_bytes
+        for recomputed in option.recomputations()
+        if (bound_ns := option.step_ns(recomputed)) <= limit_ns
+    ]
+    for _, peak_bytes, number, recomputed in sorted(near):
+        option = table.options[number]
+        is_found = (option.strategy, option.shape, recomputed) == (
+            found.option.strategy,
+            found.option.shape,
+            found.recomputed,
+        )
+        if peak_bytes <= asked.budget_bytes and not is_found:
+            yield option, recomputed
+
+
+def _played(asked: Setting, engine: Engine, table: CostTable, option: Option, recomputed: Recomputed) -> Timeline:
+    assignment = table.assignment(option.strategy, recomputed)
+    return play(asked.workload, engine, asked.machine, assignment, option.shape)
+
+
+def _overruled(first: Timeline, best: Timeline, found: Solution, bound_ns: int) -> str:
+    more_ns = first.step_ns - best.step_ns
+    return (
+        f"the solver's bound prefers another choice, at {seconds_text(found.objective / NS_PER_S)} against "
+        f"{seconds_text(bound_ns / NS_PER_S)}; played through, that one takes {seconds_text(first.step_s)} and this "
+        f"one {seconds_text(best.step_s)} ({share_text(more_ns, first.step_ns)} less), so this one is chosen; proved "
+        "optimal is the bound"
+    )
