@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from costmodels.deepspeed.fetch_order import FetchOrder
 from costmodels.deepspeed.hooks import Hook
 from costmodels.deepspeed.knobs import Knobs
-from costmodels.deepspeed.micro_batch import Gather, MicroBatch, Window
+from costmodels.deepspeed.micro_batch import Gather, MicroBatch, Windows
 from costmodels.workload import Workload
 
 
@@ -133,7 +135,8 @@ class Coordinator:
         self.recorded = state.recorded
         self.released = dict(state.released)
         self.made_secondary: list[tuple[int, int]] = []
-        self.windows: list[Window] = []
+        self.windows: list[int] = []
+        """The fields of `Windows` for one moment after the other."""
         self.seen: tuple[int, int, int, int] | None = None
         """The fields of the last window."""
         self.segment = -1
@@ -167,13 +170,14 @@ class Coordinator:
         self._enter(self.num_segments - 1)
         self._release_leftovers()
         self.recorded = True
-        return MicroBatch(tuple(self.sent), tuple(self.windows), with_secondary, tuple(self.made_secondary))
+        windows = Windows(*np.array(self.windows, np.int64).reshape(-1, 4).T)
+        return MicroBatch(tuple(self.sent), windows, with_secondary, tuple(self.made_secondary))
 
     def _enter(self, segment: int) -> None:
         """Goes on to `segment`; those without a hook, between the last one and this, hold what the last one left."""
         for number in range(self.segment + 1, segment):
             self.seen = (number, self.live_elements + self.joined_elements, self.arriving_elements, 0)
-            self.windows.append(Window(*self.seen))
+            self.windows += self.seen
         if segment != self.segment:
             self.segment = segment
             self.begun.clear()
@@ -184,7 +188,7 @@ class Coordinator:
         seen = (self.segment, self.live_elements + self.joined_elements, self.arriving_elements, self.begun_elements)
         if seen != self.seen:
             self.seen = seen
-            self.windows.append(Window(*seen))
+            self.windows += seen
 
     def _forget_messages(self) -> None:
         self.inflight.clear()

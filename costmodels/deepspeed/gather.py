@@ -12,10 +12,10 @@ from functools import lru_cache
 from costmodels.deepspeed.coordinator import Coordinator, Question, State, persistent_parameters, question
 from costmodels.deepspeed.hooks import Hook
 from costmodels.deepspeed.knobs import Knobs
-from costmodels.deepspeed.micro_batch import Gather, MicroBatch, Window
+from costmodels.deepspeed.micro_batch import Gather, MicroBatch
 from costmodels.workload import Workload
 
-__all__ = ["Gather", "MicroBatch", "Window", "gathers", "persistent_parameters"]
+__all__ = ["Gather", "MicroBatch", "gathers", "persistent_parameters"]
 
 _SIMULATED_STEPS = 3
 """The first records, the second may still meet what the first left; the third repeats."""

@@ -172,10 +172,10 @@ def _window_bytes(part: Gathered) -> tuple[list[int], list[int]]:
     trained = frozenset(part.indices(trainable=True))
     found = np.zeros((2, num_segments), np.int64)
     for micro_batch in part.micro_batches:
-        segments, held, arriving, begun = micro_batch.window_arrays
+        windows = micro_batch.windows
         window = np.zeros_like(found)
-        for bytes_of, late in zip(window, (begun, arriving), strict=True):
-            np.maximum.at(bytes_of, segments, width_bytes * (held + gather_copies * late))
+        for bytes_of, late in zip(window, (windows.begun, windows.arriving), strict=True):
+            np.maximum.at(bytes_of, windows.segments, width_bytes * (windows.held + gather_copies * late))
         made = np.zeros(num_segments, np.int64)
         for number, parameter in micro_batch.made_secondary if part.sizes.knobs.hpz_partition_size > 1 else ():
             made[number] += part.secondary_of_each[parameter] if parameter in trained else 0
@@ -213,7 +213,7 @@ def during_update(part: Gathered) -> tuple[Components, ...]:
     """Returns the moments after backward: the last reduction, the norm, the fp32 gradients of one group of shards."""
     sizes = part.sizes
     # The last gradient starts the last reduction, before the module that it belongs to releases its parameters.
-    left_elements = max((batch.windows[-1].held for batch in part.micro_batches if batch.windows), default=0)
+    left_elements = max((int(held) for batch in part.micro_batches for held in batch.windows.held[-1:]), default=0)
     _, reduction = part.reducing
     largest_shard = max((shard_elements(number, sizes.shape.world_size) for number in sizes.trainable), default=0)
     group_bytes = sizes.update_gradient_bytes(part.largest_group_elements)
