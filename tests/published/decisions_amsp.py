@@ -17,8 +17,9 @@ from costmodels.degrees import legal_degrees, nests
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Strategy
 from planner.choose.compete import table_of
-from planner.choose.setting import setting
+from planner.choose.setting import Setting, setting
 from planner.job import Job
+from planner.simulate.simulate import simulate
 
 MODELS = ("llama-7b", "llama-13b", "llama-30b")
 NODES = (8, 128)
@@ -77,17 +78,11 @@ def choice(model: str, num_nodes: int, overlap: float = 1.0) -> Choice:
         num_nodes: of eight ranks.
         overlap: 1: compute hides what it can; 0: it hides nothing, so that every byte counts.
     """
-    profile = changed("hgx-a100-80gb-roce4", num_nodes, {0: 200e9, 1: 100e9}, overlap=overlap)
-    recompute = "full" if model == "llama-30b" else "none"
-    job = Job(global_batch_size=GLOBAL_BATCH_SIZE, micro_batch_size=1, recompute=recompute, engine="fsdp")
-    asked = setting(traced(model), profile, job)
+    asked = _asked(model, num_nodes, overlap)
+    num_ranks = asked.machine.world_size
     legal = legal_degrees(asked.machine.level_sizes)
     space = [
-        Strategy(p, p, g, o)
-        for p in legal
-        for g in legal
-        for o in legal
-        if nests(p, g, o, profile.world_size) and g % p == 0
+        Strategy(p, p, g, o) for p in legal for g in legal for o in legal if nests(p, g, o, num_ranks) and g % p == 0
     ]
     table = table_of(asked, FSDP, space)
     costs = tuple(
@@ -95,4 +90,21 @@ def choice(model: str, num_nodes: int, overlap: float = 1.0) -> Choice:
         for option in table.options
         for recomputed in option.recomputations()
     )
-    return Choice(model, profile.world_size, asked.shapes[0].num_micro_batches, costs, asked.budget_bytes)
+    return Choice(model, num_ranks, asked.shapes[0].num_micro_batches, costs, asked.budget_bytes)
+
+
+def timeline_s(model: str, num_nodes: int, degrees: Degrees) -> float:
+    """Returns the seconds of a step as it is played through, message by message, with all the overlap there is."""
+    asked = _asked(model, num_nodes, 1.0)
+    workload, shape = asked.workload, asked.shapes[0]
+    p, g, o = degrees
+    assignment = (Strategy(p, p, g, o, "full" if asked.job.recompute == "full" else "none"),) * workload.num_classes
+    schedule = FSDP.schedule(workload, assignment, shape)
+    return simulate(workload, schedule, assignment, shape, asked.machine).step_ns / 1e9
+
+
+def _asked(model: str, num_nodes: int, overlap: float) -> Setting:
+    profile = changed("hgx-a100-80gb-roce4", num_nodes, {0: 200e9, 1: 100e9}, overlap=overlap)
+    recompute = "full" if model == "llama-30b" else "none"
+    job = Job(global_batch_size=GLOBAL_BATCH_SIZE, micro_batch_size=1, recompute=recompute, engine="fsdp")
+    return setting(traced(model), profile, job)
