@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from costmodels.states import StateWidths, num_block_params
@@ -66,6 +67,7 @@ class Arrival:
     """The segment at whose end the block's gradients are reduced."""
 
 
+@lru_cache(maxsize=16)
 def holds(workload: Workload, widths: StateWidths) -> tuple[Hold, ...]:
     """Returns all that blocks can hold: gathered parameters, and the flat input of a reduction in flight.
 
@@ -92,6 +94,7 @@ def holds(workload: Workload, widths: StateWidths) -> tuple[Hold, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=16)
 def arrivals(workload: Workload, widths: StateWidths) -> tuple[Arrival, ...]:
     """Returns the gradients of a step in order of time."""
     owners = _owners(workload)
@@ -118,6 +121,7 @@ class Use:
     last: int
 
 
+@lru_cache(maxsize=16)
 def uses(workload: Workload, phase: Phase) -> tuple[Use, ...]:
     """Returns the blocks whose parameters a phase needs, in order of their gathers."""
     owners = _owners(workload)

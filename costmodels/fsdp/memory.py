@@ -19,6 +19,8 @@ input of a block lives until the next block's reduction).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from costmodels.engine import Assignment, Components, Course, EngineMemory
 from costmodels.fsdp.holds import Arrival, arrivals, holds, manner_of
@@ -44,6 +46,13 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Engi
         assignment: one strategy per class of blocks, each nested in the world.
         shape: precision and optimizer.
     """
+    # Neither micro-batches nor recomputation change what is held beside activations: all of them share one answer.
+    plain = tuple(replace(strategy, recompute="none") for strategy in assignment)
+    return _memory(workload, plain, replace(shape, micro_batch_size=1, num_micro_batches=1))
+
+
+@lru_cache(maxsize=32)
+def _memory(workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
     widths = state_widths(shape.precision, shape.optimizer)
     states = model_state_bytes(workload, assignment, shape)
     at_rest = Components(

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from costmodels.engine import Assignment, Message
+from costmodels.engine import Assignment, Cause, Message
 from costmodels.states import StateWidths, num_block_params, shard_elements, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
@@ -38,6 +39,19 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape) -> tup
         assignment: one strategy per class of blocks, each nested in the world.
         shape: micro-batches and precision.
     """
+    plain = tuple(replace(strategy, recompute="none") for strategy in assignment)
+    sent = _of_one_micro_batch(workload, plain, replace(shape, micro_batch_size=1, num_micro_batches=1))
+    times = shape.num_micro_batches
+    return tuple(replace(each, count=each.count * times) if each.cause in _EACH_TIME else each for each in sent)
+
+
+_EACH_TIME: tuple[Cause, ...] = ("forward", "backward")
+"""What is sent in every micro-batch."""
+
+
+@lru_cache(maxsize=32)
+def _of_one_micro_batch(workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
+    """Returns the messages of a step of one micro-batch, which those of more differ from by their number alone."""
     blocks = block_traffic(workload, assignment, shape)
     sent = [block.forward() for block in blocks]
     sent += [message for block in reversed(blocks) for message in block.backward()]
