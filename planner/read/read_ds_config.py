@@ -31,7 +31,15 @@ def read_ds_config(path: Path) -> GivenConfig:
         InputError: Not readable, a key that DeepSpeed does not have or has removed, a value that it would refuse, or
             a setting that the cost model does not follow. The text names the key and what to write instead.
     """
-    config = _load(path)
+    return understand(_load(path))
+
+
+def understand(config: dict[str, Any]) -> GivenConfig:
+    """Returns what a configuration says, as `read_ds_config`.
+
+    Raises:
+        InputError: As `read_ds_config`, but for what is about the file.
+    """
     warnings: list[str] = []
     _check_names(config, keys.TOP_LEVEL, keys.REMOVED_TOP_LEVEL, "", warnings)
     precision = _precision(config)
