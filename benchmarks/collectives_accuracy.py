@@ -47,8 +47,8 @@ from hw_profiles.save import save
 from hw_profiles.schema import HardwareProfile
 from planner.machine import machine
 
-SIZES_BYTES = tuple(sorted([*(3 << power for power in range(12, 21)), *(5 << power for power in (15, 17, 19))]))
-"""12 KiB to 3 MiB, none of which is a power of two, as a profile's sizes are."""
+SIZES_BYTES = tuple(sorted([*(3 << power for power in range(12, 20)), *(5 << power for power in (15, 17))]))
+"""12 KiB to 1.5 MiB, none of which is a power of two, as a profile's sizes are."""
 _HERE = Path(__file__).parent
 Kind = tuple[int, int]
 Fresh = tuple[dict[str, Any], dict[str, Any]]

@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEGABIT_BYTES_PER_S = 125_000
-_BURST_BYTES = 131_072
-"""A token bucket lets this much pass at once: more than the largest packet (64 KiB), less than what is timed."""
+_PACKET_BYTES = 8_192
+"""The largest packet, of a level's own size or put together from smaller ones; by default 64 KiB."""
+_BURST_BYTES = 2 * _PACKET_BYTES
+"""A token bucket lets this much pass at once, as no real link does: more than a packet, less than what is timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,10 @@ def why_not() -> str | None:
 def emulated_cluster(
     num_nodes: int,
     ranks_per_node: int,
-    inside_mbit: int = 800,
-    between_mbit: int = 200,
+    inside_mbit: int = 200,
+    between_mbit: int = 50,
     num_racks: int = 1,
-    racks_mbit: int = 50,
+    racks_mbit: int = 12,
 ) -> Iterator[EmulatedCluster]:
     """Yields a cluster and takes it down again.
 
@@ -169,8 +171,9 @@ def _add_node(name: str, address: str, bridge: str, inside_mbit: int, between_mb
     _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", name)
     _run("ip", "link", "set", outer, "master", bridge, "up")
     _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+    _run("ip", "-n", name, "link", "set", "lo", "mtu", str(_PACKET_BYTES))
     for interface in ("lo", "eth0"):
-        _run("ip", "-n", name, "link", "set", interface, "up")
+        _run("ip", "-n", name, "link", "set", interface, "gso_max_size", str(_PACKET_BYTES), "up")
     _shape(("ip", "netns", "exec", name), "lo", inside_mbit)
     _shape(("ip", "netns", "exec", name), "eth0", between_mbit)
     _shape((), outer, between_mbit)
@@ -196,8 +199,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--ranks-per-node", type=int, default=2)
-    parser.add_argument("--inside-mbit", type=int, default=800)
-    parser.add_argument("--between-mbit", type=int, default=200)
+    parser.add_argument("--inside-mbit", type=int, default=200)
+    parser.add_argument("--between-mbit", type=int, default=50)
     parser.add_argument("arguments", nargs="+", help="what torchrun runs, after --")
     given = parser.parse_args()
     with emulated_cluster(given.nodes, given.ranks_per_node, given.inside_mbit, given.between_mbit) as cluster:
