@@ -24,6 +24,7 @@ from costmodels.deepspeed.reduce import arrivals
 from costmodels.engine import Assignment, Components, Course
 from costmodels.places import Int64s
 from costmodels.states import FP32_BYTES, shard_elements
+from costmodels.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,19 @@ class OfSegments:
 
 def of_segments(part: Gathered) -> OfSegments:
     """Returns what is held in each segment beside gradients and their reductions."""
+    sizes = part.sizes
+    # Without a secondary partition the number of ranks decides nothing, and elsewhere only it, so that all sizes of a
+    # machine, and strategies that differ in what else they do, share one answer.
+    shape = sizes.shape if sizes.knobs.hpz_partition_size > 1 else replace(sizes.shape, world_size=1)
+    knobs = replace(
+        sizes.knobs, reduce_bucket_size=0, sub_group_size=0, quantized_weights=False, quantized_gradients=False
+    )
+    recomputed = tuple(Strategy(1, 1, 1, 1, strategy.recompute) for strategy in part.assignment)
+    return _of_segments(Gathered(Sizes(sizes.workload, knobs, shape), recomputed))
+
+
+@lru_cache(maxsize=64)
+def _of_segments(part: Gathered) -> OfSegments:
     throughout, entering = _window_bytes(part)
     return OfSegments(
         tuple(

@@ -14,12 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heappop, heappush
 from itertools import pairwise
+
+import numpy as np
 
 from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.deepspeed.reduce import FlatShards, flat_copy, flat_shards
 from costmodels.engine import Components
+from costmodels.places import Int64s
+
+_KEEPS_NOTHING = np.int64(-(2**62))
+"""In place of the bytes of a rank that keeps nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,10 @@ class Kept:
         world_size = self.sizes.shape.world_size
         if self.is_compact:
             return (self.sizes.accumulated_bytes * self.flat.shard,) * world_size
-        held = [0] * world_size
+        held = np.zeros(world_size, np.int64)
         for index, owners in self.owners.items():
-            for rank in owners:
-                held[rank] += self.sizes.width_bytes * self.sizes.elements[index]
-        return tuple(held)
+            held[owners.start : owners.stop] += self.sizes.width_bytes * self.sizes.elements[index]
+        return tuple(held.tolist())
 
     def leaving_bytes(self, bucket: Iterable[int]) -> int:
         """Bytes that are made of a reduced bucket to take it off the device: none, where it stays."""
@@ -105,12 +109,10 @@ class Reduction:
             beside_bytes = self._left_bytes + self._waiting_bytes
             freed_late = self._freed_late(bucket)
             allocated = self._fullest.allocate(bucket)
-            for late_bytes, ranks in (
-                (0, [rank for rank in allocated if rank not in freed_late]),
-                (copies[-1], [rank for rank in allocated if rank in freed_late]),
-            ):
-                if ranks:
-                    most_bytes = beside_bytes + max(self._fullest.bytes_of(rank) for rank in ranks)
+            is_late = np.isin(allocated, freed_late) if freed_late else np.zeros(len(allocated), bool)
+            for late_bytes, ranks in ((0, allocated[~is_late]), (copies[-1], allocated[is_late])):
+                if len(ranks):
+                    most_bytes = beside_bytes + self._fullest.most_bytes_of(ranks)
                     moments.append(Components(gradients=most_bytes, buffers=late_bytes))
         moments.append(self.now + self._leaving(bucket, copies[-1]))
         if self._sizes.knobs.stage == 1:
@@ -144,17 +146,17 @@ class Reduction:
             return max(copies)
         return max(before + copy for before, copy in pairwise([0, *copies]))
 
-    def _freed_late(self, bucket: tuple[int, ...]) -> frozenset[int]:
+    def _freed_late(self, bucket: tuple[int, ...]) -> list[int]:
         """Returns the ranks on which what is kept is allocated before the flat copy is given up.
 
         The rank first copies its pieces out of it.
         """
         if self._sizes.shape.device != "cpu":
-            return frozenset()
+            return []
         own = dict.fromkeys((index for each in bucket for index in self._kept.owners[each]), 0)
         for rank, size in self._kept.flat.slices(bucket):
             own[rank] += self._sizes.width_bytes * size
-        return frozenset(rank for rank, num_bytes in own.items() if self._sizes.frees_late(num_bytes))
+        return [rank for rank, num_bytes in own.items() if self._sizes.frees_late(num_bytes)]
 
 
 class _Fullest:
@@ -162,39 +164,40 @@ class _Fullest:
 
     def __init__(self, kept: Kept) -> None:
         self._kept = kept
-        self._own: dict[int, int] = {}
-        """By rank that keeps something: of the gradients held by the others, the bytes that it has copied."""
+        self._by_rank = np.array(kept.by_rank, np.int64)
         self._held_bytes = 0
         """Of reduced gradients on a rank that keeps none of them."""
-        self._ranks: list[tuple[int, int]] = []
-        """A heap of (-bytes beyond `_held_bytes`, rank); entries that are no longer true are dropped at the top."""
+        self._beyond = np.full(len(self._by_rank), _KEEPS_NOTHING)
+        """Of the ranks that keep something, the bytes beyond `_held_bytes`: less what they have copied of it."""
+        self._most: int | None = 0
+        """The greatest of these, 0 before there is any; None: it has changed."""
 
     @property
     def num_bytes(self) -> int:
-        while self._ranks and -self._ranks[0][0] != self._beyond(self._ranks[0][1]):
-            heappop(self._ranks)
-        return self._held_bytes - (self._ranks[0][0] if self._ranks else 0)
+        if self._most is None:
+            self._most = int(self._beyond.max())
+        return self._held_bytes + self._most
 
-    def bytes_of(self, rank: int) -> int:
-        return self._held_bytes + self._beyond(rank)
+    def most_bytes_of(self, ranks: Int64s) -> int:
+        return self._held_bytes + int(self._beyond[ranks].max())
 
-    def allocate(self, bucket: tuple[int, ...]) -> list[int]:
+    def allocate(self, bucket: tuple[int, ...]) -> Int64s:
         """Returns the ranks whose first gradients these are: they allocate all that they keep."""
-        owners = dict.fromkeys(rank for index in bucket for rank in self._kept.owners[index])
-        first = [rank for rank in owners if rank not in self._own]
-        for rank in first:
-            self._own[rank] = 0
-            heappush(self._ranks, (-self._beyond(rank), rank))
-        return first
+        found = []
+        for index in bucket:
+            owners = self._kept.owners[index]
+            first = owners.start + np.flatnonzero(self._beyond[owners.start : owners.stop] == _KEEPS_NOTHING)
+            self._beyond[first] = self._by_rank[first]
+            found.append(first)
+        ranks = np.concatenate(found)
+        self._most = None if len(ranks) else self._most
+        return ranks
 
     def hold(self, parameters: Iterable[int]) -> None:
         """Adds gradients that every rank but their keepers holds on to."""
         for index in parameters:
             num_bytes = self._kept.sizes.width_bytes * self._kept.sizes.elements[index]
+            owners = self._kept.owners[index]
             self._held_bytes += num_bytes
-            for rank in self._kept.owners[index]:
-                self._own[rank] += num_bytes
-                heappush(self._ranks, (-self._beyond(rank), rank))
-
-    def _beyond(self, rank: int) -> int:
-        return self._kept.by_rank[rank] - self._own[rank]
+            self._beyond[owners.start : owners.stop] -= num_bytes
+            self._most = None
