@@ -34,7 +34,7 @@ from planner.read.options import (
     parse_counts,
     parse_degrees,
 )
-from planner.read.planned_folder import planned_from, read_folder
+from planner.read.planned_folder import PlannedFolder, planned_from, read_folder
 from planner.read.question import question, saved, traced, verified
 from planner.read.request import Request, takes_request
 from planner.report.answering import answer_to, make_writable
@@ -245,7 +245,7 @@ def explain(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the formulas of a plan with their numbers, or why another strategy lost."""
+    """Print the formulas of a plan with their numbers and its timeline, or why another strategy lost."""
     screen = Screen(as_json)
     planned = read_folder(folder)
     from planner.explain.compare import compare
@@ -265,6 +265,8 @@ def explain(
         screen.document(json_text(document))
     else:
         screen.page(page)
+        if why_not is None:
+            _show_timeline(planned, screen)
 
 
 @app.command()
@@ -384,6 +386,17 @@ def _verify(
         raise typer.Exit(TraceError.exit_code)
 
 
+def _show_timeline(planned: PlannedFolder, screen: Screen) -> None:
+    from planner.choose.timeline_of import timeline_of
+    from planner.machine import machine
+    from planner.report.timeline import timeline_page
+
+    plan, graph = planned.plan, planned.graph
+    timeline = timeline_of(plan, graph, machine(planned.profile, plan.job.precision))
+    screen.page("")
+    screen.page(timeline_page(timeline, plan, [block.name for block in graph.workload.blocks]))
+
+
 def _one_strategy(degrees: Degrees | None, secondary_degree: int | None, ds_config: Path | None) -> None:
     if (degrees is None) == (ds_config is None):
         raise InputError("give either --degrees p,g,o or --ds-config FILE: the one strategy to estimate")
@@ -417,7 +430,10 @@ def _deliver(
     from planner.report.plan import plan_summary, written_to
 
     if out is not None:
-        emit(answer, out, force=force, extra_files=planned_from(graph, profile))
+        from planner.report.report_of import PAGE_FILE, report_of
+
+        files = {**planned_from(graph, profile), PAGE_FILE: report_of(answer, graph, profile)}
+        emit(answer, out, force=force, extra_files=files)
     if screen.as_json:
         screen.document(plan_json(answer if points is None else PlanWithPareto(**dict(answer), pareto=points)))
         return

@@ -108,6 +108,8 @@ def _why(plan: Plan) -> str:
         if solver.status == "OPTIMAL"
         else (f"fastest found of {count} under this model; a faster one could save at most {100 * solver.gap:.1f}%")
     )
+    if solver.decided_by == "simulation":
+        return f"fastest when played through, of those near the best bound of {count}"
     second = runner_up(plan)
     if second is None:
         return proof
@@ -134,6 +136,10 @@ def _time(plan: Plan) -> RenderableType:
         "",
         f"{rate}   MFU {100 * predicted.mfu:.1f}%",
     )
+    played_s = predicted.simulated_step_s
+    if played_s is not None and not same_to_a_thousandth(played_s, predicted.step_s):
+        more = difference_text(played_s, predicted.step_s)
+        table.add_row("step, played through", unit.text(played_s), "", f"{more}, message by message")
     return table
 
 
@@ -207,7 +213,8 @@ def written_to(plan: Plan, folder: Path | None) -> RenderableType:
         return Text("\nNothing to write: this version cannot run it.", style="dim")
     if folder is None:
         return Text("\nAdd --out DIR to write the DeepSpeed config and the launcher.", style="dim")
-    lines = Text.assemble("\nWritten to ", (f"{folder}/", "bold"), ": plan.json, ds_config.json, launch.py, launch.sh")
+    files = "plan.json, ds_config.json, launch.py, launch.sh, report.html"
+    lines = Text.assemble("\nWritten to ", (f"{folder}/", "bold"), f": {files}")
     several_nodes = plan.hardware.device_kind == "cuda" and plan.hardware.world_size > plan.hardware.ranks_per_node
     hosts = " --hostfile FILE, or under SLURM its launch.sh" if several_nodes else ""
     return lines.append(f"\nNext: shardplan run {folder}{hosts}")
