@@ -12,6 +12,9 @@ that stays. In a segment, beyond that:
 
 In the update: the reduced gradients as fp32 slices of degree o, and the largest block being spread between p and o.
 
+What runs beside compute once in a step holds nothing more: the boundary's reductions leave their shards within the
+gradients that they are of, and gathers of updated parameters fill the parameters' own shards.
+
 Source: PyTorch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (one gather ahead; the reduce-scatter
 input of a block lives until the next block's reduction).
 """
