@@ -42,7 +42,9 @@ def test_sharding_less_than_amsp_does_not_fit_where_it_shards_parameters(model: 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=[] if model == "llama-13b" else pytest.mark.slow) for model in MODELS]
+)
 def test_where_compute_hides_nothing_what_amsp_chose_beats_zero_3_and_a_sixth_is_to_gain(model: str) -> None:
     """Where it hides all it can, all that fits is within 6 % of the best, and 3 % tell little."""
     assert choice(model, 128).worst_slower < 0.06
