@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from costmodels.communication import sum_messages
@@ -22,6 +22,7 @@ from costmodels.states import StateBytes, num_block_params, state_bytes, state_w
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 from planner.block_table import BlockGroup, BlockTable, GradCost, ParamCost, SecondaryCost, Sent, manners_of
+from planner.block_totals import least_bytes
 from planner.block_walk import stretches
 from planner.machine import Machine
 
@@ -45,18 +46,25 @@ class _Kind(NamedTuple):
 
 
 def estimate_blocks(
-    workload: Workload, machine: Machine, shapes: Sequence[StepShape], may_recompute: tuple[bool, ...]
+    workload: Workload,
+    machine: Machine,
+    shapes: Sequence[StepShape],
+    may_recompute: tuple[bool, ...],
+    budget_bytes: int | None = None,
 ) -> tuple[BlockTable, ...]:
-    """Returns what every strategy costs every block of the ideal schedule, one table for each micro-batch.
+    """Returns what every strategy costs every block of the ideal schedule, one table for each micro-batch that can fit.
 
     Args:
         workload: The traced step.
         machine: Links and devices; its levels say which degrees there are.
-        shapes: The micro-batches.
+        shapes: The micro-batches, smallest first.
         may_recompute: What can be chosen for blocks that can be recomputed: (False,), (True,) or both.
+        budget_bytes: Bytes of device memory; None: no end of them.
     """
     costs = _AllCosts(machine, shapes[0])
-    return tuple(_table(workload, machine, shape, may_recompute, costs) for shape in shapes)
+    every = (_table(workload, machine, shape, may_recompute, costs) for shape in shapes)
+    # More samples at once never need less.
+    return tuple(takewhile(lambda table: budget_bytes is None or least_bytes(table) <= budget_bytes, every))
 
 
 def _table(

@@ -53,7 +53,7 @@ from costmodels.compute import Computed
 from costmodels.fsdp.holds import Manner
 from costmodels.strategy import Strategy
 from planner.block_table import BlockGroup, BlockTable, Choice, GradCost, GroupChoice, Held, ParamCost, SecondaryCost
-from planner.block_totals import block_totals, least_bytes
+from planner.block_totals import block_totals
 from planner.cost_table import Amount
 from planner.errors import UnsolvedError
 
@@ -142,8 +142,6 @@ def _solve(
     least = _compute_ns(table) if objectives[0] == "time" else 0
     if best is not None and least > _figures(best, objectives)[0]:
         return None, least
-    if budget_bytes is not None and least_bytes(table) > budget_bytes:
-        return None, None
     model = _Model(table, budget_bytes)
     solver = _solver()
     solver.parameters.relative_gap_limit = gap

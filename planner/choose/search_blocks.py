@@ -39,7 +39,7 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         UnsolvedError: The solver's limit came before any choice that fits was found.
     """
     started_s = time.perf_counter()
-    tables = block_tables(asked)
+    tables = block_tables(asked, asked.budget_bytes)
     solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s)
     if solution is None:
         return infeasible(asked, _smallest)
@@ -66,13 +66,13 @@ def best_of_blocks(asked: Setting) -> Candidate | None:
     if _refusal(asked) is not None:
         return None
     solution = solve_blocks(
-        block_tables(asked), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=NEAR
+        block_tables(asked, asked.budget_bytes), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=NEAR
     )
     return None if solution is None else block_candidate(asked, solution)
 
 
-def block_tables(asked: Setting) -> tuple[BlockTable, ...]:
-    """Returns the costs of every per-class choice, one table for each micro-batch.
+def block_tables(asked: Setting, budget_bytes: int | None = None) -> tuple[BlockTable, ...]:
+    """Returns the costs of every per-class choice, one table for each micro-batch that can fit in the bytes given.
 
     Raises:
         InputError: The engine has no strategy for this model or optimizer.
@@ -81,7 +81,7 @@ def block_tables(asked: Setting) -> tuple[BlockTable, ...]:
     if refusal is not None:
         raise InputError(f"the fsdp engine cannot train this: {refusal}")
     may_recompute = _RECOMPUTES[asked.job.recompute]
-    return estimate_blocks(asked.workload, asked.machine, asked.shapes, may_recompute)
+    return estimate_blocks(asked.workload, asked.machine, asked.shapes, may_recompute, budget_bytes)
 
 
 def block_candidate(asked: Setting, solution: BlockSolution) -> Candidate:
