@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from costmodels.engine import Assignment
 from costmodels.strategy import StepShape, Strategy
 
@@ -44,11 +47,6 @@ class Cost:
     def greatest(self) -> int:
         """The largest value over all recomputations."""
         return self.constant + sum(max(0, addend) for addend in self.by_group)
-
-    def dominates(self, other: Cost) -> bool:
-        """Returns whether this cost is at least `other` whatever is recomputed."""
-        slack = sum(min(0, mine - its) for mine, its in zip(self.by_group, other.by_group, strict=True))
-        return self.constant + slack >= other.constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +132,23 @@ class CostTable:
         return replace(self, options=tuple(option for option in self.options if keep(option)))
 
 
-def undominated(costs: tuple[Cost, ...]) -> tuple[Cost, ...]:
-    """Returns the costs that can be the greatest: those that no other one bounds from above, in order, once each."""
-    kept: list[Cost] = []
-    for cost in costs:
-        if not any(other.dominates(cost) for other in kept):
-            kept = [other for other in kept if not cost.dominates(other)]
-            kept.append(cost)
-    return tuple(kept)
+def undominated(costs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the costs that can be the greatest, in order, once each.
+
+    Left out is every cost that another one is at least as great as, whatever is recomputed.
+
+    Args:
+        costs: a row for each: its constant, then its addends (see `Cost`). There may be thousands.
+    """
+    addends = costs[:, 1:]
+    _, kinds = np.unique(addends, axis=0, return_inverse=True)
+    # Of those with the same addends the greatest, of equals the first: few remain to be compared with each other.
+    order = np.lexsort((np.arange(len(costs)), -costs[:, 0], kinds.reshape(-1)))
+    kept = costs[np.sort(order[np.flatnonzero(np.diff(kinds.reshape(-1)[order], prepend=-1))])]
+    # How much each is above each where their addends differ for the worse. Two different ones are never both above.
+    slack = kept[:, None, 0] - kept[None, :, 0]
+    for column in kept[:, 1:].T:
+        slack += np.minimum(0, column[:, None] - column[None, :])
+    np.fill_diagonal(slack, -1)
+    found: NDArray[np.int64] = kept[(slack < 0).all(axis=0)]
+    return found

@@ -142,30 +142,24 @@ def _row(
 
     Where a group has no choice, its corner is the base; its addend then counts for nothing.
     """
-    phases = iter(_costs(np.column_stack([corner.bounds_ns for corner in corners])))
+    phases = iter(_costs(_rows([corner.bounds_ns for corner in corners])))
     return Option(
         strategy,
         shape,
         may_recompute,
         phases_ns=tuple(tuple(islice(phases, number)) for number in NUM_BOUNDS),
-        memory_bytes=undominated(_costs(_greatest(np.column_stack([corner.memory_bytes for corner in corners])))),
+        memory_bytes=_costs(undominated(_rows([corner.memory_bytes for corner in corners]))),
     )
 
 
-def _costs(corners: Int64s) -> tuple[Cost, ...]:
-    """Returns a cost for each row: the base, then the base with one group changed."""
-    addends = corners[:, 1:] - corners[:, :1]
-    return tuple(Cost(base, tuple(row)) for base, row in zip(corners[:, 0].tolist(), addends.tolist(), strict=True))
+def _rows(corners: list[Int64s]) -> Int64s:
+    """Returns a row for each cost: the base, and what each changed group adds to it."""
+    base, *changed = corners
+    return np.column_stack([base, *(corner - base for corner in changed)])
 
 
-def _greatest(corners: Int64s) -> Int64s:
-    """Returns the rows of which no other one with the same addends is greater, in order; of equals the first."""
-    addends = corners[:, 1:] - corners[:, :1]
-    _, kinds = np.unique(addends, axis=0, return_inverse=True)
-    # Sorted by kind, then the greatest first, then in order: the first of each kind is the one.
-    order = np.lexsort((np.arange(len(corners)), -corners[:, 0], kinds.reshape(-1)))
-    firsts = np.flatnonzero(np.diff(kinds.reshape(-1)[order], prepend=-1))
-    return corners[np.sort(order[firsts])]
+def _costs(rows: Int64s) -> tuple[Cost, ...]:
+    return tuple(Cost(constant, tuple(addends)) for constant, *addends in rows.tolist())
 
 
 def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Assignment, shape: StepShape) -> _Exact:
