@@ -29,7 +29,8 @@ BYTES_PER_ELEMENT: dict[Precision, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 _NORM_BYTES = 4
 """Stages 1 and 2 all-reduce the squared gradient norm in fp32. Source: `get_grad_norm_direct`, stage_1_and_2.py."""
 _STAGE_3_NORM_BYTES = 8
-"""Stage 3 in fp64, per sub-group. Source: `get_norm_dtype`, deepspeed/runtime/zero/utils.py."""
+"""Stage 3 in fp64, per sub-group; with offload in fp32. Source: `get_norm_dtype`, deepspeed/runtime/zero/utils.py, and
+`complete_grad_norm_calculation_for_cpu_offload`, deepspeed/runtime/zero/stage3.py."""
 _FLAG_BYTES = 1
 """The overflow flag, a byte. Source: `has_overflow`, stage_1_and_2.py and stage3.py."""
 
@@ -50,7 +51,7 @@ def traffic(workload: Workload, assignment: Assignment, shape: StepShape, knobs:
 
     Args:
         workload: The traced step; its forward calls give the order of gathers.
-        assignment: One strategy per class; only `recompute` is read, the degrees are in `knobs`.
+        assignment: One strategy per class; only `recompute` and `offload` are read, the degrees are in `knobs`.
         shape: World size, number of micro-batches and precision.
         knobs: DeepSpeed's settings.
     """
@@ -142,7 +143,8 @@ def _partitioned(workload: Workload, assignment: Assignment, shape: StepShape, k
     if shape.precision == "fp16":
         sent[Sent("all_reduce", 1, world, _FLAG_BYTES, "control")] += 1
     padded = [-(-number // world) * world for number in workload.elements]
-    norm = Sent("all_reduce", 1, world, _STAGE_3_NORM_BYTES, "control")
+    norm_bytes = _STAGE_3_NORM_BYTES if assignment[0].offload == "none" else _NORM_BYTES
+    norm = Sent("all_reduce", 1, world, norm_bytes, "control")
     sent[norm] += _num_sub_groups(workload, padded, world, knobs)
     kept = Counter(padded[parameter] for parameter in persistent_parameters(workload, knobs))
     for number, count in kept.items():

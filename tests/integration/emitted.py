@@ -16,7 +16,17 @@ from planner.trace import trace
 TINY = Path(__file__).with_name("tiny_model.py")
 
 
-def emitted(folder, degrees, *, world_size=2, secondary_degree=None, recompute="none", model="Net", micro_batch_size=2):
+def emitted(
+    folder,
+    degrees,
+    *,
+    world_size=2,
+    secondary_degree=None,
+    recompute="none",
+    model="Net",
+    micro_batch_size=2,
+    offload="auto",
+):
     """Returns `folder` with the plan of one strategy in fp32, with 4 samples of each rank in a global batch."""
     source = ModelSource(spec=f"{TINY}:net", kind="file", arguments={"model": model})
     graph = trace(source, precision="fp32", device="cpu", sequence_length=16)
@@ -26,6 +36,7 @@ def emitted(folder, degrees, *, world_size=2, secondary_degree=None, recompute="
         sequence_length=16,
         precision="fp32",
         recompute=recompute,
+        offload=offload,
     )
     profile = load("local-cpu", 1, world_size)
     emit(estimate(graph, profile, job, degrees, secondary_degree=secondary_degree), folder)
