@@ -1,8 +1,9 @@
 """Plays near-best choices through: the simulated step decides among them, since the solver's is a linear bound of it.
 
-The choices are tried in the order of their bounds, from the solver's own on, and as long as a bound is below the
-fastest step that was simulated: a step is not faster than its bound (`tests/property/test_simulate_laws.py` says where
-it can be). One within a thousandth of another is as fast, and the solver's order stays.
+The choices are tried in the order of their bounds, from the solver's own on, as long as one can be faster than the
+fastest that was played by more than a thousandth: a step is not faster than its bound
+(`tests/property/test_simulate_laws.py` says where it can be). What is within a thousandth is as fast, and the solver's
+order stays.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from costmodels.engine import Engine
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.cost_table import CostTable, Option, Recomputed
-from planner.report.figures import same_to_a_thousandth, seconds_text, share_text
+from planner.report.figures import seconds_text, share_text
 from planner.simulate.timeline import Timeline
 from planner.solve import Solution
 
 NEAR_PARTS = 1030
 """Thousandths of the best bound up to which another one is near it."""
 MOST_PLAYED = 6
+_FASTER_PARTS = 999
+"""Thousandths of a step below which another one is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,11 @@ def decide(asked: Setting, engine: Engine, table: CostTable, found: Solution) ->
     """
     best = first = (found.option, found.recomputed, _played(asked, engine, table, found.option, found.recomputed))
     for option, recomputed in islice(_near(asked, table, found), MOST_PLAYED - 1):
-        if option.step_ns(recomputed) >= best[2].step_ns:
+        limit_ns = best[2].step_ns * _FASTER_PARTS // 1000
+        if option.step_ns(recomputed) >= limit_ns:
             break
         timeline = _played(asked, engine, table, option, recomputed)
-        is_faster = timeline.step_ns < best[2].step_ns
-        if is_faster and not same_to_a_thousandth(timeline.step_ns, best[2].step_ns):
+        if timeline.step_ns < limit_ns:
             best = (option, recomputed, timeline)
     if best is first:
         return Decision(*best, "bound")

@@ -15,12 +15,12 @@ Time is counted in `OVERLAP_PARTS` of a nanosecond, so that it is whole; each pa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from costmodels.communication import CAUSES, ByCause, message_times
 from costmodels.compute import OVERLAP_PARTS, compute_time, segment_ns
-from costmodels.engine import Assignment, Cause, Message
+from costmodels.engine import Assignment, Cause
 from costmodels.geometry import geometry
-from costmodels.network import Network
 from costmodels.schedule import WHOLE, Compute, Part, Schedule, Start, Wait
 from costmodels.strategy import StepShape
 from costmodels.workload import Workload
@@ -99,7 +99,11 @@ class _Playing:
         self.durations_ns = [
             each_ns for each_ns, _ in message_times(messages, step.machine.network, step.machine.speed)
         ]
-        self.levels = [_levels(message, step.machine.network, overlap_parts) for message in messages]
+        self.levels = [1] * len(messages)
+        """What each message loads, a bit for a level: all the same where ranks send with their own cores."""
+        if overlap_parts == OVERLAP_PARTS:
+            sizes = tuple(level.size for level in step.machine.network.levels)
+            self.levels = [_levels(message.degree_from, message.degree_to, sizes) for message in messages]
         self.started = 0
         self.queued: list[int] = []
         self.sending: dict[int, _Running] = {}
@@ -170,7 +174,7 @@ class _Playing:
         running = list(self.sending.values())
         if self.computing is not None:
             running.append(self.computing)
-        passed_ns = min(each.left_ns for each in running)
+        passed_ns = min([each.left_ns for each in running])
         pace = self.beside if self.computing is not None and self.sending else self.alone
         self.now += passed_ns * pace
         if self.sending:
@@ -202,12 +206,10 @@ class _Playing:
         return begin // OVERLAP_PARTS, -(-self.now // OVERLAP_PARTS)
 
 
-def _levels(message: Message, network: Network, overlap_parts: int) -> int:
-    """Returns the levels that a message loads, a bit for each; all are one where ranks send with their own cores."""
-    if overlap_parts < OVERLAP_PARTS:
-        return 1
-    spanned = geometry(tuple(level.size for level in network.levels), message.degree_from, message.degree_to)
-    return sum(1 << each.level for each in spanned)
+@lru_cache(maxsize=4096)
+def _levels(degree_from: int, degree_to: int, sizes: tuple[int, ...]) -> int:
+    """Returns the levels that groups between two degrees load, a bit for each."""
+    return sum(1 << each.level for each in geometry(sizes, degree_from, degree_to))
 
 
 def _whole(exposed: dict[Cause, int], total_ns: int) -> ByCause:

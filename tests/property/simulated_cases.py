@@ -94,12 +94,14 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @st.composite
-def assigned(draw: st.DrawFn, only_gathers: bool = False) -> tuple[Workload, Assignment, StepShape, Machine]:
-    """A step of the ideal schedule: each block with a strategy of its own, at will one that gathers and no more."""
+def assigned(draw: st.DrawFn, frozen: bool = False) -> tuple[Workload, Assignment, StepShape, Machine]:
+    """A step of the ideal schedule: each block with a strategy of its own; frozen ones gather, and send no more."""
     machine, workload = draw(machines()), draw(workloads())
     space = strategies(tuple(level.size for level in machine.network.levels))
-    if only_gathers:
-        space = tuple(replace(each, grad_degree=1, optim_degree=each.param_degree) for each in space)
+    if frozen:
+        parameters = tuple(replace(each, trainable=False) for each in workload.parameters)
+        segments = tuple(replace(each, gradients=()) for each in workload.segments)
+        workload = replace(workload, parameters=parameters, segments=segments)
     strategy = st.builds(
         lambda each, recompute: replace(each, recompute=recompute),
         st.sampled_from(space),

@@ -122,7 +122,7 @@ def test_slower_links_never_make_a_step_faster(case):
         assert case.timeline(case.slower(level)).step_ns >= case.timeline().step_ns
 
 
-@given(assigned(only_gathers=True))
+@given(assigned(frozen=True))
 def test_more_prefetch_never_makes_a_step_slower_where_all_that_is_sent_are_gathers(drawn):
     """Beside reductions it may: what is fetched ahead takes their turn on the links, and a reduction is waited for."""
     workload, assignment, shape, machine = drawn
