@@ -14,6 +14,7 @@ from costmodels import symbols
 from costmodels.algorithms import FORMULAS
 from costmodels.compute import SEGMENT_NS, UPDATE_NS
 from costmodels.lower import Formula, written
+from costmodels.offload import HOST_UPDATE_NS, MOVED_NS
 from costmodels.states import GRADIENT_BYTES, OPTIMIZER_BYTES, PARAMETER_BYTES, SECONDARY_BYTES
 
 PAGE = Path(__file__).with_name("formulas.md")
@@ -37,6 +38,7 @@ unit's links; r: ranks of a group in one unit; n: ranks of a group; k: stages of
 
 STATES = (PARAMETER_BYTES, SECONDARY_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES)
 COMPUTE = (SEGMENT_NS, UPDATE_NS)
+OFFLOAD = (MOVED_NS, HOST_UPDATE_NS)
 
 
 def main() -> None:
@@ -55,6 +57,9 @@ def page() -> str:
             "## Compute of a segment, and the update\n",
             *_table(COMPUTE),
             *_letters(COMPUTE),
+            "## An update of states in host memory\n",
+            *_table(OFFLOAD),
+            *_letters(OFFLOAD),
             COLLECTIVES,
             *_table(tuple(itertools.chain.from_iterable(FORMULAS.values()))),
         ]

@@ -56,6 +56,10 @@ def launch_sh(plan: Plan) -> str:
     num_nodes, per_node = processes(plan)
     # Ranks that compute on the same cores only wait for each other with more than their share of threads.
     threads = 'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"' if plan.hardware.device_kind == "cpu" else ""
+    if not threads and any(strategy.offload != "none" for strategy in plan.strategies):
+        # The host's cores update what is offloaded, and torchrun would leave each rank one of them.
+        cores = f"$(($(nproc) > {per_node} ? $(nproc) / {per_node} : 1))"
+        threads = f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{cores}}}"'
     return _LAUNCH_SH.format(
         name=plan.model.name, world=plan.hardware.world_size, nodes=num_nodes, per_node=per_node, threads=threads
     )

@@ -13,6 +13,7 @@ from functools import lru_cache
 from costmodels.deepspeed import memory_gathered, memory_offload, memory_partitioned, memory_replicated
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
 from costmodels.deepspeed.memory_sizes import Sizes
+from costmodels.deepspeed.quantized_gather import dequantizing_bytes
 from costmodels.engine import Assignment, Components, Course, EngineMemory
 from costmodels.states import FP32_BYTES
 from costmodels.strategy import StepShape
@@ -46,15 +47,23 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
 @lru_cache(maxsize=128)
 def _memory(sizes: Sizes, assignment: Assignment) -> EngineMemory:
     rest, gathered, course, update, building_bytes = _of_stage(sizes, assignment)
+    quantized = _dequantizing(sizes, assignment)
     return EngineMemory(
         at_rest=rest,
         init_peak_bytes=building_bytes if sizes.knobs.stage == 3 else max(building_bytes, _casting_bytes(sizes)),
         during_update=max(update, key=lambda held: held.total_bytes),
-        throughout=gathered.throughout,
+        throughout=tuple(held + quantized for held in gathered.throughout),
         course=course,
         entering_segment=gathered.entering,
         host_bytes=0 if sizes.shape.device == "cpu" else _host_bytes(sizes, assignment),
     )
+
+
+def _dequantizing(sizes: Sizes, assignment: Assignment) -> Components:
+    if not sizes.knobs.quantized_weights:
+        return Components()
+    step = memory_gathered.Gathered(sizes, assignment).micro_batches
+    return Components(buffers=dequantizing_bytes(step, sizes.workload, sizes.shape.world_size))
 
 
 def host_bytes(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs | None = None) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from costmodels.deepspeed.gather import Gather
+from costmodels.deepspeed.gather import Gather, MicroBatch
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.quantized import QuantizedMessage, quantized_gather
 from costmodels.workload import Workload
+
+_INT8_BYTES, _FP16_BYTES = 1, 2
 
 
 def quantized_of_gather(gather: Gather, workload: Workload, world_size: int, knobs: Knobs) -> QuantizedMessage | None:
@@ -29,3 +31,19 @@ def quantized_of_gather(gather: Gather, workload: Workload, world_size: int, kno
 def padded_elements(parameters: Iterable[int], workload: Workload, world_size: int) -> int:
     """Returns the elements of parameters, each padded to a multiple of the ranks."""
     return sum(-(-workload.elements[each] // world_size) * world_size for each in parameters)
+
+
+def dequantizing_bytes(step: Iterable[MicroBatch], workload: Workload, world_size: int) -> int:
+    """Returns the bytes beside what a plain gather holds while the largest one of a step is dequantized.
+
+    Its int8 elements are there until all is copied, and the quantizer makes fp16 whatever the model's type. What else
+    is under way takes one byte per element, and is counted with the two or more of a plain gather.
+    Source: `AllGatherHandle.wait` and `AllGatherCoalescedHandle.wait`,
+    deepspeed/runtime/zero/partition_parameters.py, 0.19.8.
+    """
+    largest = (
+        padded_elements(gather.parameters, workload, world_size)
+        for micro_batch in step
+        for gather in micro_batch.gathers
+    )
+    return (_INT8_BYTES + _FP16_BYTES) * max(largest, default=0)

@@ -74,12 +74,17 @@ class Request:
     ] = "auto"
     offload: Annotated[
         Literal["auto", "none", "optimizer"],
-        typer.Option(help="States kept in the host's memory.", rich_help_panel=_CHOICE),
+        typer.Option(
+            help="Optimizer states in the host's memory: where it helps (then maybe parameters too), never, or always.",
+            rich_help_panel=_CHOICE,
+        ),
     ] = "auto"
     allow_lossy: Annotated[
         bool,
         typer.Option(
-            "--allow-lossy", help="Allow quantized communication: it changes the numbers.", rich_help_panel=_CHOICE
+            "--allow-lossy",
+            help="Allow int8 weights (qwZ) and int4 gradients (qgZ) on the wire: it changes the numbers.",
+            rich_help_panel=_CHOICE,
         ),
     ] = False
     memory_budget: Annotated[
