@@ -134,11 +134,11 @@ def sweep(
     graph, job = question(request, profile, screen, sizes)
     with screen.status(f"planning for {len(sizes)} sizes"):
         answers = plan_each(graph, profile, job, sizes)
-    if as_json:
-        screen.document(json_text([answer.model_dump(mode="json") for answer in answers]))
-    else:
-        from planner.report.sweep import sweep_table
+    from planner.report.sweep import scaled, sweep_table
 
+    if as_json:
+        screen.document(json_text([answer.model_dump(mode="json") for answer in scaled(answers)]))
+    else:
         screen.page(sweep_table(answers))
 
 

@@ -210,6 +210,24 @@ class PlanWithPareto(Plan):
     pareto: tuple[ParetoPoint, ...]
 
 
+class Scaling(_Frozen):
+    """How a size of the machine compares with the others of a sweep."""
+
+    tokens_per_s_per_rank: float
+    efficiency: float
+    """The same over that of the fewest ranks that fit; 1: as much per rank."""
+    is_fewest_ranks: bool
+    """No plan fits on fewer."""
+    is_most_per_rank: bool
+    """No size trains more per rank; of equal ones that with the fewest ranks."""
+
+
+class ScaledPlan(Plan):
+    """What `sweep --json` prints for a size that has a plan."""
+
+    scaling: Scaling
+
+
 class Infeasible(_Frozen):
     """There is no plan: how far the nearest strategy is from fitting, or why no step is legal, and what would help."""
 
