@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from costmodels.deepspeed.hooks import Hook
 from costmodels.engine import Assignment
@@ -13,14 +14,16 @@ Moment = tuple[int, int, int]
 """(segment, 0 in the forward that runs again within it and 1 in its own work, parts of `WHOLE` of that done before)."""
 
 
-def hook_moments(workload: Workload, fetches: Sequence[Hook]) -> list[Moment]:
-    """Returns when each fetch of a micro-batch is, in their order.
+@lru_cache(maxsize=16)
+def hook_moments(workload: Workload, order: tuple[Hook, ...]) -> tuple[tuple[Hook, Moment], ...]:
+    """Returns when each fetch among the hooks of a micro-batch is, in their order.
 
     Within a segment a module's work begins when the parameters of all modules before it have been worked with, in
     proportion to their elements. A fetch is never later than one that comes after it: of a module that spans several
     segments, the last is recorded.
     """
-    elements = [parameter.num_elements for parameter in workload.parameters]
+    fetches = [hook for hook in order if hook.kind == "fetch"]
+    elements = workload.elements
     by_segment: dict[int, list[int]] = {}
     for number, hook in enumerate(fetches):
         by_segment.setdefault(hook.segment, []).append(number)
@@ -40,12 +43,13 @@ def hook_moments(workload: Workload, fetches: Sequence[Hook]) -> list[Moment]:
     ordered = [moments[number] for number in range(len(fetches))]
     for number in reversed(range(len(ordered) - 1)):
         ordered[number] = min(ordered[number], ordered[number + 1])
-    return ordered
+    return tuple(zip(fetches, ordered, strict=True))
 
 
-def gradient_moments(workload: Workload, order: Iterable[int]) -> Mapping[int, Moment]:
+@lru_cache(maxsize=16)
+def gradient_moments(workload: Workload, order: tuple[int, ...]) -> Mapping[int, Moment]:
     """Returns when the gradient of each parameter comes to be reduced, given in that order; none before an earlier."""
-    elements = [parameter.num_elements for parameter in workload.parameters]
+    elements = workload.elements
     complete: dict[int, Moment] = {}
     for position, segment in enumerate(workload.segments):
         shares = _shares([elements[index] for index in segment.gradients])
@@ -67,7 +71,10 @@ def _shares(sizes: Sequence[int]) -> list[tuple[int, int]]:
     return shares
 
 
-def work_between(workload: Workload, assignment: Assignment, moments: Sequence[Moment]) -> list[tuple[Compute, ...]]:
+@lru_cache(maxsize=32)
+def work_between(
+    workload: Workload, assignment: Assignment, moments: tuple[Moment, ...]
+) -> tuple[tuple[Compute, ...], ...]:
     """Returns the work of a micro-batch before the first of ascending moments, then between them, then to the end."""
     zones = _zones(workload, assignment)
     found, at, done = [], 0, 0
@@ -80,7 +87,7 @@ def work_between(workload: Workload, assignment: Assignment, moments: Sequence[M
             work += _stretch(zones[at][1], done, moment[2])
             done = max(done, moment[2])
         found.append(tuple(work))
-    return found
+    return tuple(found)
 
 
 _Zone = tuple[tuple[int, int], list[tuple[Work, int]]]

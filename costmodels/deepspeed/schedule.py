@@ -25,7 +25,7 @@ from costmodels.deepspeed.gather import Gather, gathers
 from costmodels.deepspeed.hooks import Hook, hooks
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.moments import Moment, gradient_moments, hook_moments, work_between
-from costmodels.deepspeed.reduce import FlatShards, arrivals, gradient_order
+from costmodels.deepspeed.reduce import arrivals, flat_shards, gradient_order
 from costmodels.deepspeed.traffic import (
     Sent,
     as_message,
@@ -36,7 +36,7 @@ from costmodels.deepspeed.traffic import (
 )
 from costmodels.engine import Assignment, Message
 from costmodels.schedule import WHOLE, Compute, Instruction, Part, Schedule, Start, Wait, in_turn
-from costmodels.strategy import StepShape
+from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
 UNDER_WAY = {1: 1, 2: 1, 3: 3}
@@ -91,22 +91,23 @@ def _alone(sent: Iterable[Message]) -> tuple[Instruction, ...]:
 
 
 def _micro_batch(
-    asked: _Question, order: Sequence[Hook], fetched: Sequence[Gather], reduces: bool
+    asked: _Question, order: tuple[Hook, ...], fetched: Sequence[Gather], reduces: bool
 ) -> tuple[Instruction, ...]:
     """Returns one micro-batch: the work up to each fetch and each full bucket, then what that one sends."""
-    fetches = [hook for hook in order if hook.kind == "fetch"]
     buckets = list(_buckets(asked)) if reduces and asked.shape.world_size > 1 else []
-    moments = hook_moments(asked.workload, fetches)
+    fetches = hook_moments(asked.workload, order)
     happenings = [(moment, 0, number) for number, (moment, _) in enumerate(buckets)]
-    happenings += [(moment, 1, number) for number, moment in enumerate(moments)]
+    happenings += [(moment, 1, number) for number, (_, moment) in enumerate(fetches)]
     happenings.sort()
     gathered_at = {number: tuple(together) for number, together in groupby(fetched, key=lambda gather: gather.fetch)}
-    *before, rest = work_between(asked.workload, asked.assignment, [moment for moment, _, _ in happenings])
+    # Of the strategies only what they recompute counts, so that those that do so alike share the answer.
+    recomputed = tuple(Strategy(1, 1, 1, 1, strategy.recompute) for strategy in asked.assignment)
+    *before, rest = work_between(asked.workload, recomputed, tuple(moment for moment, _, _ in happenings))
     program = _Program(asked)
     for work, (_, is_fetch, number) in zip(before, happenings, strict=True):
         program.instructions += work
         if is_fetch:
-            program.fetch(fetches[number], gathered_at.get(number, ()))
+            program.fetch(fetches[number][0], gathered_at.get(number, ()))
         else:
             program.reduce(buckets[number][1])
     return (*program.instructions, *rest, Wait())
@@ -115,7 +116,7 @@ def _micro_batch(
 def _buckets(asked: _Question) -> Iterator[tuple[Moment, tuple[int, ...]]]:
     """Yields each bucket with the moment when it is sent: the next gradient does not fit, or backward ends."""
     order = gradient_order(asked.workload, asked.knobs)
-    sizes = [parameter.num_elements for parameter in asked.workload.parameters]
+    sizes = list(asked.workload.elements)
     come = gradient_moments(asked.workload, order)
     end = (len(asked.workload.segments) - 1, 1, WHOLE)
     for parameter, bucket in arrivals(order, sizes, asked.knobs.reduce_bucket_size):
@@ -135,9 +136,7 @@ class _Program:
         self.reductions: list[int] = []
         """The last message of each bucket."""
         workload = asked.workload
-        trainable = (index for index, parameter in enumerate(workload.parameters) if parameter.trainable)
-        sizes = [parameter.num_elements for parameter in workload.parameters]
-        self.shards = FlatShards(sizes, trainable, asked.shape.world_size)
+        self.shards = flat_shards(workload, asked.shape.world_size)
         self.owners = {index: number for number, block in enumerate(workload.blocks) for index in block.parameters}
 
     def fetch(self, hook: Hook, together: Iterable[Gather]) -> None:
