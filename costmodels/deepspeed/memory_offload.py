@@ -188,7 +188,8 @@ def update_gathered(part: GatheredOffload) -> tuple[Components, ...]:
 def building_gathered(part: GatheredOffload) -> int:
     """Returns the greatest bytes on the device while a model sharded as it is made becomes an engine.
 
-    As without offload (`memory_gathered.building_bytes`), less what goes to the host as it is made.
+    As without offload (`memory_gathered.building_bytes`), less what goes to the host as it is made: of parameters that
+    lie there only the one that is given its weights is on the device.
     """
     sizes = part.sizes
     rest = rest_gathered(part)
@@ -198,7 +199,10 @@ def building_gathered(part: GatheredOffload) -> int:
     cloning_bytes = rest.parameters
     if on_cpu:
         cloning_bytes += FP32_BYTES * (part.shard_elements + part.largest_group_elements)
-    return max(memory_gathered.placing_bytes(part), cloning_bytes, held_bytes + gathered_bytes)
+    placing_bytes = memory_gathered.placing_bytes(part)
+    if part.offloads_parameters and not on_cpu:
+        placing_bytes = sizes.width_bytes * max(sizes.elements, default=0)
+    return max(placing_bytes, cloning_bytes, held_bytes + gathered_bytes)
 
 
 def _with_host(sizes: Sizes, on_host: OnHost, held: Components) -> Components:

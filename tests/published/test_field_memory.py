@@ -5,7 +5,7 @@ Of the rest of the kind, other tests have:
 | what | where |
 |---|---|
 | 72B on one node: refused with the arithmetic and the nodes that would do | test_pipeline: test_72b_on_one_node_is_refused_with_the_number_of_nodes_that_would_do |
-| 70B on 24 cards: refused with the host memory that offload would need | test_pipeline: test_70b_on_24_gpus_says_what_host_memory_would_have_to_hold |
+| 70B on 24 cards: refused without offload, planned with it, with the host memory of a node | test_pipeline: test_70b_on_24_gpus_fits_with_offload_alone_and_says_the_host_memory |
 | a tied weight is one parameter | test_trace: test_a_tied_weight_is_one_parameter_seen_at_both_calls |
 """  # noqa: E501
 
