@@ -36,6 +36,16 @@ def compete(asked: Setting, system: System, table: CostTable | None = None) -> C
     return candidate(asked, engine, system.name, rows, best(rows))
 
 
+def able(asked: Setting, named: Iterable[System]) -> tuple[System, ...]:
+    """Returns the published systems whose engine can train this model by them, in their order."""
+    num_classes = asked.workload.num_classes
+    return tuple(
+        each
+        for each in named
+        if ENGINES[each.engine].refusal(asked.workload, (each.strategy,) * num_classes, asked.shapes[0]) is None
+    )
+
+
 def rows_of(system: System, table: CostTable) -> CostTable:
     """Returns the part of a table that is about a published system."""
     return table.where(lambda option: option.strategy == system.strategy)

@@ -9,7 +9,7 @@ from costmodels.deepspeed.engine import DEEPSPEED
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
-from planner.choose.compete import candidate, compete, rows_of, smallest
+from planner.choose.compete import able, candidate, compete, rows_of, smallest
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.near_best import Decision, decide
@@ -58,15 +58,9 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
 
 
 def _systems(asked: Setting) -> tuple[System, ...]:
-    """Returns the published systems that the job allows and an engine has here: a lossy one may break its rules."""
-    num_classes = asked.workload.num_classes
+    """Returns the published systems that the job allows and whose engine can train this model by them."""
     named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node, allow_lossy=asked.job.allow_lossy)
-    return tuple(
-        each
-        for each in named
-        if not each.is_lossy
-        or DEEPSPEED.refusal(asked.workload, (each.strategy,) * num_classes, asked.shapes[0]) is None
-    )
+    return able(asked, named)
 
 
 def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution) -> Solution:

@@ -13,7 +13,7 @@ from planner.block_table import BlockTable, strategies_of
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
-from planner.choose.compete import compete
+from planner.choose.compete import able, compete
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.play import play
 from planner.choose.setting import Setting
@@ -46,9 +46,8 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
     chosen = block_candidate(asked, solution)
     if solution.step_ns != round(chosen.predicted.step_s * 1e9):
         raise AssertionError("the table and the prediction are the same functions")
-    others = tuple(
-        compete(asked, system) for system in systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
-    )
+    named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
+    others = tuple(compete(asked, system) for system in able(asked, named))
     report = SolverReport(
         status=solution.status,
         objective_s=solution.step_ns / 1e9,
