@@ -22,6 +22,10 @@ BUCKETS = 8
 """At least so many buckets: what is in the last one is not hidden by backward."""
 PREFETCH_ELEMENTS = 50_000_000
 PERSISTENT_ELEMENTS = 100_000
+REACH_RANKS = 1_000
+"""Ranks up to which messages of these sizes outlast their start-ups. A ring starts up once for every rank (some 4 µs
+between nodes, for which a link of 25 GB/s has 100 KB): with more ranks, buckets and what is fetched ahead grow as they
+do, and nothing persists, since each parameter that does is gathered alone after every update."""
 LIVE_ELEMENTS = 1_000_000_000
 SUB_GROUP_ELEMENTS = 100_000_000
 """Elements of a rank's shard updated at once in stage 3: the optimizer's temporaries are of this size."""
@@ -109,13 +113,13 @@ def choose_knobs(workload: Workload, assignment: Assignment, shape: StepShape) -
     memory. Stage 3 holds about two blocks: the one that runs and the next. Backward
     gathers anew (reuse distance 0) unless the strategy keeps the parameters; a recomputed block keeps its own from its
     second forward to its backward, which come together. Parameters persist when they are small in the model too,
-    so that "sharded" stays true of small models.
+    so that "sharded" stays true of small models. Beyond `REACH_RANKS` messages are fewer and larger.
     """
     stage = stage_of(assignment, shape.world_size)
     assert stage is not None, "a strategy that DeepSpeed refuses"
     num_params = max(1, workload.num_params)
     # Aligned to 2 elements: stages 1 and 2 assert that all-gather buckets start at 4 bytes.
-    bucket = min(REDUCE_BUCKET_ELEMENTS, max(2, workload.num_trainable_params // BUCKETS // 2 * 2))
+    bucket = min(_outlasting(REDUCE_BUCKET_ELEMENTS, shape), max(2, workload.num_trainable_params // BUCKETS // 2 * 2))
     knobs = Knobs(
         stage=stage,
         overlap_comm=stage > 0 and shape.device == "cuda",
@@ -133,13 +137,14 @@ def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: 
     secondary = assignment[0].secondary_degree
     kept = secondary == 1 and shape.world_size > 1
     recomputes = any(strategy.recompute == "full" for strategy in assignment)
+    is_near = shape.world_size <= REACH_RANKS
     leaf_classes, leaf_names = leaf_setting(workload, knobs.leaf_classes)
     return replace(
         knobs,
         leaf_classes=leaf_classes,
         leaf_names=leaf_names,
-        prefetch_bucket_size=max(1, min(PREFETCH_ELEMENTS, block)),
-        param_persistence_threshold=min(PERSISTENT_ELEMENTS, num_params // 1000),
+        prefetch_bucket_size=max(1, min(_outlasting(PREFETCH_ELEMENTS, shape), block)),
+        param_persistence_threshold=min(PERSISTENT_ELEMENTS, num_params // 1000) if is_near else 0,
         max_live_parameters=num_params if kept else min(LIVE_ELEMENTS, num_params, 2 * block),
         # The order of a step names each parameter two or three times, so that 4 x the model is beyond its end.
         max_reuse_distance=4 * num_params if kept else (2 * block if recomputes else 0),
@@ -147,6 +152,11 @@ def _gathering(knobs: Knobs, workload: Workload, assignment: Assignment, shape: 
         quantized_weights=assignment[0].quantized_weights,
         quantized_gradients=assignment[0].quantized_gradients,
     )
+
+
+def _outlasting(elements: int, shape: StepShape) -> int:
+    """Returns the elements of a message that outlasts its start-ups on so many ranks, even."""
+    return elements * max(REACH_RANKS, shape.world_size) // REACH_RANKS // 2 * 2
 
 
 @lru_cache(maxsize=16)
