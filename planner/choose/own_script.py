@@ -24,8 +24,8 @@ def own_script(asked: Setting, engine: Engine, given: GivenConfig, chosen: Candi
     """
     if given.knobs.stage == 3:
         yield _built_whole(asked, chosen)
-    # Of SGD, torch's own holds nothing beside the gradients.
-    if given.optimizer is None and asked.job.optimizer != "sgd":
+    # Of SGD, torch's own holds nothing beside the gradients; what is offloaded is updated on the host.
+    if given.optimizer is None and asked.job.optimizer != "sgd" and given.offload == "none":
         yield from _not_fused(asked, engine, given, chosen)
 
 

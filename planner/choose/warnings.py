@@ -39,7 +39,7 @@ def lossy(asked: Setting, chosen: Candidate) -> Iterator[str]:
     strategy = chosen.assignment[0]
     changed = [text for option, text in _QUANTIZED if getattr(strategy, option)]
     if changed:
-        yield f"lossy, as --allow-lossy allows: {' and '.join(changed)}; the losses differ from those of exact numbers"
+        yield f"lossy: {' and '.join(changed)}; the losses differ from those of exact numbers"
     elif asked.job.allow_lossy:
         yield f"--allow-lossy changes nothing: {_why_exact(asked, chosen)}"
 

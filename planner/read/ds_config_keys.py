@@ -110,21 +110,15 @@ REMOVED_ZERO = ("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_lo
 NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
     "allgather_partitions": (True,),
     "allgather_sequential": (False,),
-    "cpu_offload": (False, None),
-    "cpu_offload_param": (False, None),
     "enable_sanity_checks": (False,),
     "legacy_stage1": (False,),
     "memory_efficient_linear": (True,),
     "module_granularity_threshold": (0,),
-    "offload_optimizer": (None, {}),
-    "offload_param": (None, {}),
     "parameter_alignment": (False,),
     "round_robin_gradients": (False,),
     "use_all_reduce_for_fetch_params": (False,),
     "zenflow": (None,),
-    "zero_quantized_gradients": (False,),
     "zero_quantized_nontrainable_weights": (False,),
-    "zero_quantized_weights": (False,),
 }
 """Keys whose other values change traffic or memory in ways that the cost model does not have; these values are fine."""
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from costmodels.deepspeed.knobs import Knobs, default_knobs
-from costmodels.strategy import Precision
+from costmodels.strategy import Offload, Precision
 from planner.errors import InputError
 from planner.read import ds_config_keys as keys
+from planner.read import offload_keys
 from planner.read.ds_config_values import flag, leaf_module, optional_whole, whole
 from planner.read.given_config import GivenConfig
 
+_QUANTIZED = {"zero_quantized_weights": "quantized_weights", "zero_quantized_gradients": "quantized_gradients"}
 _OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd"}
 _PRECISIONS: dict[str, Precision] = {
     **dict.fromkeys(("bf16", "bfloat16", "torch.bfloat16"), "bf16"),
@@ -43,7 +45,7 @@ def understand(config: dict[str, Any]) -> GivenConfig:
     warnings: list[str] = []
     _check_names(config, keys.TOP_LEVEL, keys.REMOVED_TOP_LEVEL, "", warnings)
     precision = _precision(config)
-    knobs = _knobs(config.get("zero_optimization"), warnings)
+    knobs, offload = _knobs(config.get("zero_optimization"), warnings)
     knobs = replace(
         knobs,
         grad_accum_precision=_accumulation(config),
@@ -60,6 +62,7 @@ def understand(config: dict[str, Any]) -> GivenConfig:
         precision=precision,
         optimizer=_optimizer(config),
         warnings=tuple(warnings),
+        offload=offload,
     )
 
 
@@ -103,14 +106,15 @@ def _check_names(
         warnings.append(f"{key}: DeepSpeed has no such key and ignores it")
 
 
-def _knobs(section: Any, warnings: list[str]) -> Knobs:
+def _knobs(section: Any, warnings: list[str]) -> tuple[Knobs, Offload]:
+    """Returns the settings, and what lies in host memory."""
     if section is None or isinstance(section, bool):
-        return default_knobs(1 if section else 0)
+        return default_knobs(1 if section else 0), "none"
     if not isinstance(section, dict):
         raise InputError(f"zero_optimization: {section!r} is no section; write {{'stage': 0}} to {{'stage': 3}}")
     where = "zero_optimization."
     names = [*keys.SIZES, *keys.FLAGS, *keys.NOT_FOLLOWED, *keys.HARMLESS, "stage", "zero_hpz_partition_size"]
-    names += ["leaf_module"]
+    names += ["leaf_module", *_QUANTIZED, *offload_keys.NAMES]
     names += [f"stage3_{name}" for name in keys.PREFIXED]
     _check_names(section, names, keys.REMOVED_ZERO, where, warnings)
     if section.get("stage") == "auto":
@@ -132,7 +136,9 @@ def _knobs(section: Any, warnings: list[str]) -> Knobs:
     secondary = whole(given.get("zero_hpz_partition_size", 1), f"{where}zero_hpz_partition_size")
     knobs = replace(default_knobs(stage), hpz_partition_size=max(1, secondary) if stage == 3 else 1)
     knobs = replace(knobs, **leaf_module(given.get("leaf_module"), f"{where}leaf_module"))  # type: ignore[arg-type]
-    return replace(knobs, **sizes, **flags)  # type: ignore[arg-type]
+    quantized = {field: flag(given.get(name, False), where + name) for name, field in _QUANTIZED.items()}
+    offload = offload_keys.offload_of(given, stage, where)
+    return replace(knobs, **sizes, **flags, **quantized), offload  # type: ignore[arg-type]
 
 
 def _without_prefix(section: dict[str, Any], where: str, warnings: list[str]) -> dict[str, Any]:

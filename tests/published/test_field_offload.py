@@ -6,7 +6,7 @@ Of the rest of the kind, other tests have:
 |---|---|
 | 70B on 24 cards: refused without offload, with it the host memory of a node | test_pipeline: test_70b_on_24_gpus_fits_with_offload_alone_and_says_the_host_memory |
 | hpZ never with offload | test_deepspeed_traffic: REFUSED |
-| `cpu_offload: true` in a config | test_ds_config: REFUSED |
+| `cpu_offload: true` in a config | test_ds_config: test_what_goes_to_the_host_is_read_by_its_new_and_old_names |
 """  # noqa: E501
 
 from __future__ import annotations

@@ -27,6 +27,10 @@ STRATEGIES = {
     "3": Strategy(8, 8, 8, 8),
     "kept": Strategy(8, 1, 8, 8),
     "hpz": Strategy(8, 4, 8, 8),
+    "offload at 2": Strategy(1, 1, 8, 8, offload="optimizer"),
+    "offload at 3": Strategy(8, 8, 8, 8, offload="optimizer"),
+    "offload of all": Strategy(8, 8, 8, 8, offload="all"),
+    "ZeRO++": Strategy(8, 4, 8, 8, quantized_weights=True, quantized_gradients=True),
 }
 
 
@@ -59,7 +63,8 @@ def test_deepspeed_reads_the_emitted_config_without_a_warning(
         logger.removeHandler(caplog.handler)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     for key, value in config["zero_optimization"].items():
-        assert getattr(parsed.zero_config, key.removeprefix("stage3_")) == value
+        read = getattr(parsed.zero_config, key.removeprefix("stage3_"))
+        assert ({name: getattr(read, name) for name in value} if isinstance(value, dict) else read) == value
     assert "auto" not in values(config)
 
 
@@ -129,7 +134,11 @@ REFUSED = [
     ({"gradient_acumulation_steps": 2}, "gradient_acumulation_steps", "'gradient_accumulation_steps'"),
     ({"zero_optimization": {"stage": "auto"}}, "stage", "write the stage"),
     ({"zero_optimization": {"stage": 4}}, "stage", "0, 1, 2 or 3"),
-    ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "cpu_offload", "delete"),
+    ({"zero_optimization": {"stage": 2, "cpu_offload_param": True}}, "offload_param", "stage 3"),
+    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}, "offload_param", "offload_optimizer"),
+    ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device", "'cpu'"),
+    ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}}, "ratio", "delete"),
+    ({"zero_optimization": {"stage": 2, "cpu_offload": True, "compute_grad_norm": False}}, "compute_grad_norm", "true"),
     ({"zero_optimization": {"stage": 3, "mics_shard_size": -1}}, "mics_shard_size", "delete"),
     ({"amp": {"enabled": False}}, "amp", "delete"),
     ({"zero_optimization": {"prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 2}}, "prefetch", "keep one"),
@@ -153,6 +162,23 @@ def test_what_deepspeed_would_refuse_is_refused_with_the_key_and_the_mend(
         read(config)
     assert key in str(refusal.value)
     assert mend in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "offload"),
+    [
+        ({"stage": 2, "cpu_offload": True}, "optimizer"),
+        ({"stage": 1, "offload_optimizer": {"device": "cpu", "pin_memory": False}}, "optimizer"),
+        ({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, "all"),
+        ({"stage": 3, "offload_optimizer": {"device": "none"}}, "none"),
+        ({"stage": 3}, "none"),
+    ],
+    ids=str,
+)
+def test_what_goes_to_the_host_is_read_by_its_new_and_old_names(
+    section: dict[str, Any], offload: str, read: Any
+) -> None:
+    assert read({"zero_optimization": section}).strategy(8, 1000).offload == offload
 
 
 def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
