@@ -145,10 +145,17 @@ def undominated(costs: NDArray[np.int64]) -> NDArray[np.int64]:
     # Of those with the same addends the greatest, of equals the first: few remain to be compared with each other.
     order = np.lexsort((np.arange(len(costs)), -costs[:, 0], kinds.reshape(-1)))
     kept = costs[np.sort(order[np.flatnonzero(np.diff(kinds.reshape(-1)[order], prepend=-1))])]
-    # How much each is above each where their addends differ for the worse. Two different ones are never both above.
-    slack = kept[:, None, 0] - kept[None, :, 0]
-    for column in kept[:, 1:].T:
-        slack += np.minimum(0, column[:, None] - column[None, :])
-    np.fill_diagonal(slack, -1)
-    found: NDArray[np.int64] = kept[(slack < 0).all(axis=0)]
+    # The greatest where nothing, one group or all are recomputed leave few others, which are compared each with each.
+    corners = np.column_stack([kept[:, 0], kept[:, :1] + kept[:, 1:], kept.sum(axis=1)])
+    kept = _without_dominated(kept, np.unique(corners.argmax(axis=0)))
+    return _without_dominated(kept, np.arange(len(kept)))
+
+
+def _without_dominated(costs: NDArray[np.int64], pivots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the costs that none of the pivots, which are rows of them, is at least as great as; all are different."""
+    above = costs[pivots, None, 0] - costs[None, :, 0]
+    for column in costs[:, 1:].T:
+        above += np.minimum(0, column[pivots, None] - column[None, :])
+    above[np.arange(len(pivots)), pivots] = -1
+    found: NDArray[np.int64] = costs[(above < 0).all(axis=0)]
     return found
