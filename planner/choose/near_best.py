@@ -1,4 +1,4 @@
-"""Plays near-best choices through: the simulated step decides among them, since the solver's is a linear bound of it.
+"""Plays the best choices through: the simulated step decides among them, since the solver's is a linear bound of it.
 
 The choices are tried in the order of their bounds, from the solver's own on, as long as one can be faster than the
 fastest that was played by more than a thousandth: a step is not faster than its bound
@@ -22,10 +22,9 @@ from planner.report.figures import seconds_text, share_text
 from planner.simulate.timeline import Timeline
 from planner.solve import Solution
 
-NEAR_PARTS = 1030
-"""Thousandths of the best bound up to which another one is near it."""
-MOST_PLAYED = 6
-_FASTER_PARTS = 999
+MOST_PLAYED = 10
+"""Choices with secondary degrees or micro-batches of their own can be many and alike."""
+FASTER_PARTS = 999
 """Thousandths of a step below which another one is faster."""
 
 
@@ -56,8 +55,8 @@ def decide(asked: Setting, engine: Engine, table: CostTable, found: Solution) ->
         found: The solver's choice.
     """
     best = first = (found.option, found.recomputed, _played(asked, engine, table, found.option, found.recomputed))
-    for option, recomputed in islice(_near(asked, table, found), MOST_PLAYED - 1):
-        limit_ns = best[2].step_ns * _FASTER_PARTS // 1000
+    for option, recomputed in islice(_below(first[2].step_ns, asked, table, found), MOST_PLAYED - 1):
+        limit_ns = best[2].step_ns * FASTER_PARTS // 1000
         if option.step_ns(recomputed) >= limit_ns:
             break
         timeline = _played(asked, engine, table, option, recomputed)
@@ -68,15 +67,14 @@ def decide(asked: Setting, engine: Engine, table: CostTable, found: Solution) ->
     return Decision(*best, "simulation", (_overruled(first[2], best[2], found, best[0].step_ns(best[1])),))
 
 
-def _near(asked: Setting, table: CostTable, found: Solution) -> Iterator[tuple[Option, Recomputed]]:
-    """Yields the other choices that fit and whose bound is near the best one's, the least first."""
-    limit_ns = found.objective * NEAR_PARTS // 1000
+def _below(limit_ns: int, asked: Setting, table: CostTable, found: Solution) -> Iterator[tuple[Option, Recomputed]]:
+    """Yields the other choices that fit and whose bound is below a limit, the least first."""
     near = [
         (bound_ns, option.peak_bytes(recomputed), number, recomputed)
         for number, option in enumerate(table.options)
-        if option.least("time") <= limit_ns and option.least("memory") <= asked.budget_bytes
+        if option.least("time") < limit_ns and option.least("memory") <= asked.budget_bytes
         for recomputed in option.recomputations()
-        if (bound_ns := option.step_ns(recomputed)) <= limit_ns
+        if (bound_ns := option.step_ns(recomputed)) < limit_ns
     ]
     for _, peak_bytes, number, recomputed in sorted(near):
         option = table.options[number]
