@@ -14,15 +14,16 @@ from peers_question import QUESTIONS, Answer, Question
 PACKAGES = ("torch", "deepspeed", "transformers", "accelerate", "ortools", "pulp", "pwlf", "triton")
 
 NOT_RUN = (
-    ("alpa 0.2.3", "installation: no ray==2.1.0 and no jaxlib for Python 3.11"),
+    ("alpa 0.2.3", "installation: `No matching distribution found for ray==2.1.0`"),
     ("AIConfigurator 0.12.0, llm-mem-planner 0.2.2", "plan serving, not training"),
     (
         "ColossalAI 0.5.0, `auto_parallel`",
-        "imports, with packages of its own; its solver needs a launched group of GPUs",
+        "on a fake group: `TypeError: ActivationCheckpointCodeGen._gen_python_code() got an unexpected keyword argument "
+        "'include_stride'` (it is of an older torch)",
     ),
-    ("FlexFlow 25.2.1 (Unity)", "its C++ and CUDA sources were not built here"),
+    ("FlexFlow 25.2.1 (Unity)", "comes as C++ and CUDA sources; not built here"),
     ("hetu-galvatron 2.4.0 of the registry", "its search and the Llama profile that it ships differ: `KeyError: 2048`"),
-    ("nanotron 0.4, torchtitan 0.3.0", "no search; torchtitan's estimation script is no longer part of it"),
+    ("nanotron 0.4, torchtitan 0.3.0", "no search; torchtitan's wheel has no estimation script"),
     ("Slapo 0.0.3", "import: `TypeError: NoneType takes no arguments` (a transformers class that is gone)"),
     ("veScale 0.0.1", "import: `No module named 'grpc'`; no search over memory or time"),
     ("torch 2.13.0: AutoFSDP, `fsdp_ilp`", "not in the wheel; of `torch.distributed._tools`, `sac_ilp` is"),
