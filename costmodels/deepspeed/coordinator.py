@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -66,6 +66,18 @@ class Question:
     trainable: list[bool]
     order: FetchOrder
     persistent: frozenset[int]
+    known: dict[State, tuple[MicroBatch, State]] = field(default_factory=dict)
+    """The micro-batches that begin in a state, and the states that they leave, as they are found."""
+
+    @property
+    def recorded(self) -> State:
+        """The state after a first step of one micro-batch, which records the order and leaves nothing else.
+
+        Only secondary shards of frozen parameters outlast a step: where there may be any, the state before it.
+        """
+        if self.knobs.hpz_partition_size > 1 and not all(self.trainable):
+            return self.first
+        return self.first._replace(recorded=True)
 
     @property
     def first(self) -> State:
