@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -247,19 +247,25 @@ def explain(
 ) -> None:
     """Print the formulas of a plan with their numbers and its timeline, or why another strategy lost."""
     screen = Screen(as_json)
+    if secondary_degree is not None and why_not is None:
+        raise InputError("--secondary-degree goes with --why-not p,g,o: it is of the strategy that lost")
     planned = read_folder(folder)
-    from planner.explain.compare import compare
-    from planner.explain.explain import explain as explanation_of
-    from planner.machine import machine
-    from planner.pipeline import estimate as evaluate
-    from planner.report.explanation import comparison_page, explanation_page
-
+    document: dict[str, Any]
     if why_not is None:
+        from planner.explain.explain import explain as explanation_of
+        from planner.machine import machine
+        from planner.report.explanation import explanation_page
+
         explanation = explanation_of(planned.plan, planned.graph, machine(planned.profile, planned.plan.job.precision))
         document, page = explanation.model_dump(mode="json"), explanation_page(explanation)
     else:
-        other = evaluate(planned.graph, planned.profile, planned.job(), why_not, secondary_degree=secondary_degree)
-        comparison = compare(planned.plan, other)
+        from planner.pipeline import why_not as compared
+        from planner.report.comparison import comparison_page
+
+        with screen.status("comparing"):
+            comparison = compared(
+                planned.plan, planned.graph, planned.profile, planned.job(), why_not, secondary_degree
+            )
         document, page = comparison.model_dump(mode="json"), comparison_page(comparison)
     if as_json:
         screen.document(json_text(document))

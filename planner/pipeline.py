@@ -18,11 +18,14 @@ from planner.choose.batches import check_batches
 from planner.choose.fixed import fixed_plan
 from planner.choose.infeasible import illegal, message
 from planner.choose.pareto import pareto as pareto_of
+from planner.choose.rival_of import rival_of
 from planner.choose.search import search
 from planner.choose.search_blocks import search_blocks
 from planner.choose.setting import Setting, setting
 from planner.choose.space import space
 from planner.errors import BatchError, DoesNotFit, InputError
+from planner.explain.compare import compare
+from planner.explain.explanation import Comparison
 from planner.job import Job
 from planner.model_graph import ModelGraph, ModelSource
 from planner.plan import Infeasible, ParetoPoint, Plan
@@ -114,6 +117,34 @@ def estimate(
     param_degree, grad_degree, optim_degree = degrees
     secondary = param_degree if secondary_degree is None else secondary_degree
     return fixed_plan(asked, Strategy(param_degree, secondary, grad_degree, optim_degree))
+
+
+def why_not(
+    chosen: Plan,
+    model: Model,
+    hardware: Hardware,
+    job: Job,
+    degrees: tuple[int, int, int],
+    secondary_degree: int | None = None,
+) -> Comparison:
+    """Returns why a plan won over another strategy, in numbers.
+
+    Args:
+        chosen: What `plan` or `estimate` returned.
+        model: What it was planned from.
+        hardware: The machine that it is for.
+        job: Its batch, numbers and budget; micro-batch and recomputation are free unless it says them.
+        degrees: (p, g, o) of the other strategy.
+        secondary_degree: s; None: gathered anew over p. 1: kept from forward.
+
+    Raises:
+        InputError: Degrees that are no point of the machine's search space, or as for `plan`.
+        TraceError: As for `plan`.
+    """
+    param_degree, grad_degree, optim_degree = degrees
+    secondary = param_degree if secondary_degree is None else secondary_degree
+    asked = _asked(model, hardware, job)
+    return compare(chosen, rival_of(asked, Strategy(param_degree, secondary, grad_degree, optim_degree), chosen))
 
 
 def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]) -> list[Plan | Infeasible]:

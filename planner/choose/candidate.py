@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from costmodels.engine import Assignment
-from costmodels.strategy import StepShape
+from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 from planner.plan import Alternative, PlannedStrategy, Predicted
 
@@ -46,6 +46,20 @@ def planned_strategies(workload: Workload, assignment: Assignment) -> tuple[Plan
         )
         blocks.setdefault(key, []).append(block.name)
     return tuple(key.model_copy(update={"blocks": tuple(names)}) for key, names in blocks.items())
+
+
+def strategy_of(planned: PlannedStrategy) -> Strategy:
+    """Returns the strategy of a plan's entry."""
+    return Strategy(
+        param_degree=planned.param_degree,
+        secondary_degree=planned.secondary_degree,
+        grad_degree=planned.grad_degree,
+        optim_degree=planned.optim_degree,
+        recompute=planned.recompute,
+        quantized_weights=planned.quantized_weights,
+        quantized_gradients=planned.quantized_gradients,
+        offload=planned.offload,
+    )
 
 
 def as_alternative(candidate: Candidate, verdict: str) -> Alternative:

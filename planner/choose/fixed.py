@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from costmodels.deepspeed.engine import DEEPSPEED, DeepSpeed
@@ -13,10 +14,12 @@ from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
 from planner.choose.compete import best, candidate, table_of
 from planner.choose.ds_config import ds_config
+from planner.choose.nearest import nearest_text
 from planner.choose.own_script import own_script
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.systems import name_of, systems
+from planner.cost_table import CostTable
 from planner.errors import InputError
 from planner.plan import Plan, SolverReport
 from planner.read.given_config import GivenConfig
@@ -33,11 +36,29 @@ def fixed_plan(asked: Setting, strategy: Strategy, given: GivenConfig | None = N
     Raises:
         InputError: Degrees that are no point of the machine's search space, or that the asked engine does not have.
     """
-    reason = why_illegal(strategy, asked.machine.level_sizes)
+    if given is None and asked.job.offload == "optimizer":
+        strategy = replace(strategy, offload="optimizer")
+    check_legal(asked, strategy)
+    engine = engine_of(asked, strategy) if given is None else _given_engine(asked, strategy, given)
+    return plan_of_table(asked, engine, strategy, table_of(asked, engine, (strategy,)), given)
+
+
+def check_legal(asked: Setting, strategy: Strategy) -> None:
+    """Checks that a strategy is a point of the machine's search space.
+
+    Raises:
+        InputError: It is none; the text has the rule and the nearest points.
+    """
+    level_sizes = asked.machine.level_sizes
+    reason = why_illegal(strategy, level_sizes)
     if reason is not None:
-        raise InputError(reason)
-    engine = _engine(asked, strategy) if given is None else _given_engine(asked, strategy, given)
-    table = table_of(asked, engine, (strategy,))
+        raise InputError(f"{reason}. The nearest points are {nearest_text(strategy, level_sizes)}")
+
+
+def plan_of_table(
+    asked: Setting, engine: Engine, strategy: Strategy, table: CostTable, given: GivenConfig | None = None
+) -> Plan:
+    """Returns the plan of a given strategy from the table of its costs."""
     solution = best(table)
     name = name_of(strategy, systems(asked.machine.level_sizes, asked.machine.ranks_per_node))
     chosen = candidate(asked, engine, name, table, solution)
@@ -47,7 +68,12 @@ def fixed_plan(asked: Setting, strategy: Strategy, given: GivenConfig | None = N
     return assemble(asked, chosen, report, (), _config(asked, engine, chosen), warnings, timeline)
 
 
-def _engine(asked: Setting, strategy: Strategy) -> Engine:
+def engine_of(asked: Setting, strategy: Strategy) -> Engine:
+    """Returns the engine that has a strategy: DeepSpeed where it has it, unless the job asks for another.
+
+    Raises:
+        InputError: No engine has it, or the asked one has not.
+    """
     assignment = (strategy,) * asked.workload.num_classes
     refusal = DEEPSPEED.refusal(asked.workload, assignment, asked.shapes[0])
     if refusal is None and asked.job.engine != "fsdp":

@@ -30,6 +30,7 @@ from costmodels.symbols import (
     SECONDARY_DEGREE,
 )
 from planner.explain.explanation import Explanation, Line, Section
+from planner.explain.on_host import on_host
 from planner.machine import Machine
 from planner.model_graph import ModelGraph
 from planner.plan import Plan, PlannedStrategy
@@ -55,7 +56,9 @@ def explain(plan: Plan, graph: ModelGraph, machine: Machine) -> Explanation:
         Section(title="Time of a mean message", lines=_messages(plan, machine)),
         Section(title="Time of an optimizer step", lines=_time(plan, graph, machine)),
     )
-    return Explanation(sections=sections)
+    host = on_host(plan, machine.speed.host)
+    moved = (Section(title="Update of states in host memory, of all blocks at once", lines=host),) if host else ()
+    return Explanation(sections=(*sections, *moved))
 
 
 def _states(plan: Plan, graph: ModelGraph) -> tuple[Line, ...]:

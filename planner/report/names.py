@@ -91,6 +91,27 @@ def operation_text(operation: str, degree_from: int, degree_to: int) -> str:
     return f"{operation.replace('_', '-')} {group}"
 
 
+COMPUTE_NAMES: Mapping[str, str] = {
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "recomputation_s": "recomputation",
+    "update_s": "optimizer's update",
+}
+"""The fields of `ComputedTime` in words."""
+
+
+def computed_times(predicted: Predicted, *, split: bool = True) -> tuple[tuple[str, float], ...]:
+    """Returns compute by what it is for: each part in words, with its seconds; one figure where it is not split."""
+    if not split or predicted.compute is None:
+        return (("compute", predicted.compute_s),)
+    return tuple((name, getattr(predicted.compute, field)) for field, name in COMPUTE_NAMES.items())
+
+
+def num_recomputed(strategies: Sequence[PlannedStrategy]) -> int:
+    """Returns how many blocks are recomputed."""
+    return sum(len(strategy.blocks) for strategy in strategies if strategy.recompute == "full")
+
+
 def exposed_times(predicted: Predicted) -> tuple[tuple[str, float], ...]:
     """Returns the communication that compute does not hide: each cause in words, with its seconds."""
     if predicted.exposed is None:

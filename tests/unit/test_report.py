@@ -13,11 +13,13 @@ from rich.console import Console, RenderableType
 from sample_plan import GIB, PLAN, PROFILE, alternative, strategy
 
 from planner.explain.compare import compare
-from planner.explain.explanation import Explanation, Line, Section
+from planner.explain.explanation import AtMicroBatch, Explanation, Line, Section
+from planner.explain.rival import Rival
 from planner.model_graph import ModelGraph
 from planner.plan import ExposedTime, Infeasible
 from planner.report.bar import Bar
-from planner.report.explanation import comparison_page, explanation_page
+from planner.report.comparison import comparison_page
+from planner.report.explanation import explanation_page
 from planner.report.figures import (
     bytes_in,
     bytes_text,
@@ -82,6 +84,24 @@ def zero_3():
     return PLAN.model_copy(update={"strategies": (strategy(32, 32, 32),), "predicted": predicted})
 
 
+def rival():
+    rows = ((1, 8, 0.31, 20), (4, 2, 0.30, 26), (8, 1, 0.29, 90))
+    return Rival(
+        zero_3(),
+        micro_batches=tuple(
+            AtMicroBatch(
+                micro_batch_size=size,
+                num_micro_batches=count,
+                num_recomputed=0,
+                step_s=step_s,
+                peak_bytes=peak_gib * GIB,
+                fits=peak_gib < 78,
+            )
+            for size, count, step_s, peak_gib in rows
+        ),
+    )
+
+
 EXPLANATION = Explanation(
     sections=(
         Section(
@@ -113,7 +133,7 @@ PAGES = {
     "plan_verbose": lambda: plan_summary(PLAN, verbose=True),
     "plan_over_budget": lambda: plan_summary(over_budget()),
     "sweep": lambda: sweep_table((infeasible(), PLAN, kept())),
-    "why_not": lambda: comparison_page(compare(PLAN, zero_3())),
+    "why_not": lambda: comparison_page(compare(PLAN, rival())),
     "explanation": lambda: explanation_page(EXPLANATION),
     "machines": lambda: machines_table([PROFILE, PROFILE]),
     "profile": lambda: profile_page(PROFILE),
@@ -269,7 +289,7 @@ def test_a_comparison_names_both_moments_and_hides_no_small_amount():
     small = PLAN.predicted.traffic[0].model_copy(update={"degree_to": 8, "bytes": 24})
     predicted = PLAN.predicted.model_copy(update={"memory": memory, "traffic": (small,), "step_s": 0.3})
     other = PLAN.model_copy(update={"strategies": (strategy(32, 32, 32),), "predicted": predicted})
-    text = "\n".join(lines_of(comparison_page(compare(PLAN, other)), 100))
+    text = "\n".join(lines_of(comparison_page(compare(PLAN, Rival(other))), 100))
     assert "backward of blocks.1; of the other: optimizer step" in text
     assert "24 B" in text
 

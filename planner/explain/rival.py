@@ -1,0 +1,26 @@
+"""A strategy that was not chosen, with all that tells why: what is compared with a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.explain.explanation import AtMicroBatch
+from planner.plan import Plan, Predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """One strategy for the model, machine, batch and budget of a plan."""
+
+    best: Plan
+    """At its best micro-batch and recomputation, as `estimate` answers."""
+    micro_batches: tuple[AtMicroBatch, ...] = ()
+    """At each, smallest first."""
+    refusal: str | None = None
+    """Why DeepSpeed does not have it; None: it has."""
+    chosen_ideally: Predicted | None = None
+    """The plan's own strategy by the ideal schedule, where this one is by it and the plan is not."""
+    would_fit: tuple[str, ...] = ()
+    """What would fit in its place, where it does not."""
+    chosen_again: Predicted | None = None
+    """What this version predicts for the plan itself, where that is not what the plan says."""
