@@ -26,8 +26,15 @@ def on_host(asked: Setting, chosen: Candidate) -> Iterator[str]:
     if asked.profile.device.kind == "cpu":
         yield f"{what} are offloaded to the memory that the CPUs have anyway: it saves nothing here"
         return
+    available_bytes = asked.profile.known_host.memory_bytes
     node_bytes = chosen.predicted.memory.host_bytes * asked.machine.ranks_per_node
-    has = "" if asked.machine.host_bytes is None else f" of {bytes_text(asked.profile.known_host.memory_bytes)}"
+    if node_bytes > available_bytes:
+        yield (
+            f"{what} do not fit in host memory: they need {bytes_text(node_bytes)} on each node, and "
+            f"{bytes_text(available_bytes)} are there"
+        )
+        return
+    has = f" of {bytes_text(available_bytes)}"
     yield (
         f"{what} lie in host memory, {bytes_text(node_bytes)}{has} on each node, and the host's cores update them: "
         "none of that time is counted as hidden behind compute"

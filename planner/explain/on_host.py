@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodels.lower import Formula, Number, fill_in
+from costmodels.lower import FilledFormula, fill_in
 from costmodels.network import HostSpeed
 from costmodels.offload import HOST_UPDATE_NS, MOVED_NS, gathered_width, host_width, moved_width
 from costmodels.states import state_widths
@@ -33,25 +33,26 @@ def on_host(plan: Plan, host: HostSpeed | None) -> tuple[Line, ...]:
         return ()
     strategy, shape = _strategy(planned), _shape(plan)
     widths = state_widths(shape.precision, shape.optimizer)
-    link: dict[object, Number] = {
+    given = {
         LINK_BYTES_PER_S: host.link_bytes_per_s,
         HOST_BYTES_PER_S: host.memory_bytes_per_s,
         HOST_WIDTH: host_width(widths),
         OPTIM_DEGREE: strategy.optim_degree,
     }
-    trained = link | {NUM_PARAMS: plan.model.num_trainable_params}
+    trained = given | {NUM_PARAMS: plan.model.num_trainable_params}
     lines = [
-        _line("gradients down, parameters up", MOVED_NS, trained | {MOVED_WIDTH: moved_width(strategy, shape)}),
-        _line(HOST_UPDATE_NS.name, HOST_UPDATE_NS, trained),
+        _line(
+            "gradients down, parameters up", fill_in(MOVED_NS, trained | {MOVED_WIDTH: moved_width(strategy, shape)})
+        ),
+        _line(HOST_UPDATE_NS.name, fill_in(HOST_UPDATE_NS, trained)),
     ]
     if gathered := gathered_width(strategy, shape):
-        every = link | {NUM_PARAMS: plan.model.num_params, MOVED_WIDTH: gathered}
-        lines.insert(1, _line("parameters up for gathers", MOVED_NS, every))
+        every = given | {NUM_PARAMS: plan.model.num_params, MOVED_WIDTH: gathered}
+        lines.insert(1, _line("parameters up for gathers", fill_in(MOVED_NS, every)))
     return tuple(lines)
 
 
-def _line(name: str, formula: Formula, numbers: dict[object, Number]) -> Line:
-    filled = fill_in(formula, numbers)  # type: ignore[arg-type]
+def _line(name: str, filled: FilledFormula) -> Line:
     return Line(
         name=name,
         formula=filled.formula,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hand_workload import one_block
@@ -19,7 +21,9 @@ from hw_profiles.load import load
 from planner import Job, estimate, pareto, plan
 from planner.choose.ds_config import ds_config
 from planner.errors import DoesNotFit, InputError
+from planner.explain.explain import explain
 from planner.launch_files import launch_sh
+from planner.machine import machine
 
 N = 4
 BF16 = state_widths("bf16", "adamw")
@@ -115,13 +119,13 @@ def test_a_single_rank_offloads_at_stages_2_and_3() -> None:
 def test_offload_is_chosen_where_nothing_else_fits_and_says_where_states_lie() -> None:
     job = Job(global_batch_size=64, engine="deepspeed")
     resident = job.model_copy(update={"offload": "none"})
-    machine = load(MACHINE, 1)
-    assert plan(GRAPH, machine, job).strategies[0].offload == "none"
-    least = pareto(GRAPH, machine, resident)[-1].peak_bytes
+    profile = load(MACHINE, 1)
+    assert plan(GRAPH, profile, job).strategies[0].offload == "none"
+    least = pareto(GRAPH, profile, resident)[-1].peak_bytes
     tight = {"memory_budget_bytes": least - 1}
     with pytest.raises(DoesNotFit):
-        plan(GRAPH, machine, resident.model_copy(update=tight))
-    answer = plan(GRAPH, machine, job.model_copy(update=tight))
+        plan(GRAPH, profile, resident.model_copy(update=tight))
+    answer = plan(GRAPH, profile, job.model_copy(update=tight))
     assert answer.strategies[0].offload != "none"
     assert "offload" in answer.alternatives[0].name
     assert any("lie in host memory" in text for text in answer.warnings)
@@ -130,32 +134,56 @@ def test_offload_is_chosen_where_nothing_else_fits_and_says_where_states_lie() -
 
 
 def test_a_front_with_offload_goes_on_where_the_one_without_ends() -> None:
-    job, machine = Job(global_batch_size=64, engine="deepspeed"), load(MACHINE, 1)
-    with_offload = pareto(GRAPH, machine, job)
-    without = pareto(GRAPH, machine, job.model_copy(update={"offload": "none"}))
+    job, profile = Job(global_batch_size=64, engine="deepspeed"), load(MACHINE, 1)
+    with_offload = pareto(GRAPH, profile, job)
+    without = pareto(GRAPH, profile, job.model_copy(update={"offload": "none"}))
     assert with_offload[0] == without[0]
     assert with_offload[-1].peak_bytes < without[-1].peak_bytes
     assert any(point.strategies[0].offload != "none" for point in with_offload)
 
 
 def test_offload_that_is_asked_for_is_planned_and_estimated_although_slower() -> None:
-    job, machine = Job(global_batch_size=64, engine="deepspeed", offload="optimizer"), load(MACHINE, 1)
-    answer = plan(GRAPH, machine, job)
-    free = plan(GRAPH, machine, job.model_copy(update={"offload": "none"}))
+    job, profile = Job(global_batch_size=64, engine="deepspeed", offload="optimizer"), load(MACHINE, 1)
+    answer = plan(GRAPH, profile, job)
+    free = plan(GRAPH, profile, job.model_copy(update={"offload": "none"}))
     assert {strategy.offload for strategy in answer.strategies} == {"optimizer"}
     assert answer.predicted.step_s > free.predicted.step_s
     assert answer.predicted.memory.components.optimizer_states == 0
-    fixed = estimate(GRAPH, machine, job, (1, 8, 8))
+    fixed = estimate(GRAPH, profile, job, (1, 8, 8))
     assert fixed.strategies[0].offload == "optimizer"
     assert fixed.predicted.memory.host_bytes > 0
 
 
 def test_a_host_that_is_too_small_or_not_known_is_an_error_that_says_so() -> None:
-    job, machine = Job(global_batch_size=64, engine="deepspeed", offload="optimizer"), load(MACHINE, 1)
-    small = machine.model_copy(update={"host": machine.known_host.model_copy(update={"memory_bytes": 2**20})})
+    job, profile = Job(global_batch_size=64, engine="deepspeed", offload="optimizer"), load(MACHINE, 1)
+    small = profile.model_copy(update={"host": profile.known_host.model_copy(update={"memory_bytes": 2**20})})
     with pytest.raises(InputError, match=r"of host memory on each node at least.*has 1\.00 MiB"):
         plan(GRAPH, small, job)
-    unknown = machine.model_copy(update={"host": None})
+    unknown = profile.model_copy(update={"host": None})
     with pytest.raises(InputError, match="says nothing of it"):
         plan(GRAPH, unknown, job)
     assert plan(GRAPH, unknown, job.model_copy(update={"offload": "auto"})).strategies[0].offload == "none"
+
+
+def test_explain_has_the_update_on_the_host_with_its_numbers() -> None:
+    profile, job = load(MACHINE, 1), Job(global_batch_size=64, engine="deepspeed", offload="optimizer")
+    answer = plan(GRAPH, profile, job)
+    seen = machine(profile, "bf16")
+    *_, host = explain(answer, GRAPH, seen).sections
+    assert host.title.startswith("Update of states in host memory")
+    assert answer.predicted.compute is not None
+    # By blocks, each rounded up: a few ns more than all at once.
+    assert sum(line.value for line in host.lines) == pytest.approx(answer.predicted.compute.update_s, abs=1e-6)
+    exact = plan(GRAPH, profile, job.model_copy(update={"offload": "none"}))
+    assert not any("host memory" in section.title for section in explain(exact, GRAPH, seen).sections)
+
+
+def test_a_given_config_that_its_nodes_hosts_cannot_hold_is_estimated_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps({"zero_optimization": {"stage": 2, "cpu_offload": True}, "bf16": {"enabled": True}}))
+    profile, job = load(MACHINE, 1), Job(global_batch_size=64)
+    answer = estimate(GRAPH, profile, job, ds_config=path)
+    assert answer.strategies[0].offload == "optimizer"
+    assert any("lie in host memory" in text for text in answer.warnings)
+    small = profile.model_copy(update={"host": profile.known_host.model_copy(update={"memory_bytes": 2**20})})
+    assert any("do not fit in host memory" in text for text in estimate(GRAPH, small, job, ds_config=path).warnings)
