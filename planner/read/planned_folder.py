@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from hw_profiles.schema import HardwareProfile
 from planner.errors import InputError
 from planner.job import Job
 from planner.model_graph import ModelGraph
-from planner.plan import Plan
+from planner.plan import SCHEMA_VERSION, Plan
 
 GRAPH_FILE = "graph.json"
 HARDWARE_FILE = "hardware.json"
@@ -58,14 +59,33 @@ def read_folder(folder: Path) -> PlannedFolder:
     """Returns the plan in a folder, with what it was planned from.
 
     Raises:
-        InputError: no such folder, or its plan or graph is missing or damaged.
-        ProfileError: the same of its machine.
+        InputError: no such folder, or a file of it is missing, damaged, of another version or of another plan.
+        ProfileError: its machine is damaged.
     """
-    return PlannedFolder(
-        plan=read_plan(folder),
-        graph=_read(folder / GRAPH_FILE, ModelGraph),
-        profile=read_profile(folder / HARDWARE_FILE),
-    )
+    plan = read_plan(folder)
+    for name in (GRAPH_FILE, HARDWARE_FILE):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"{folder} has no {name}, which says what the plan was made from, so that it cannot be explained; plan "
+                "again with --out"
+            )
+    planned = PlannedFolder(plan, _read(folder / GRAPH_FILE, ModelGraph), read_profile(folder / HARDWARE_FILE))
+    _check_belongs(planned, folder)
+    return planned
+
+
+def _check_belongs(planned: PlannedFolder, folder: Path) -> None:
+    """Checks that all files are of one plan: figures of one model explain no other."""
+    plan, workload, profile = planned.plan, planned.graph.workload, planned.profile
+    for name, what, mine, its in (
+        (GRAPH_FILE, "parameters", plan.model.num_params, workload.num_params),
+        (HARDWARE_FILE, "ranks", plan.hardware.world_size, profile.world_size),
+    ):
+        if mine != its:
+            raise InputError(
+                f"{folder / name} is not of this plan: it has {its:,} {what}, and {PLAN_FILE} {mine:,}; plan again "
+                "with --out"
+            )
 
 
 def read_plan(folder: Path) -> Plan:
@@ -76,7 +96,21 @@ def read_plan(folder: Path) -> Plan:
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; give what `plan --out DIR` wrote")
+    _check_version(folder / PLAN_FILE)
     return _read(folder / PLAN_FILE, Plan)
+
+
+def _check_version(path: Path) -> None:
+    """Refuses a plan of another version by its number: its keys would be called damaged. Unreadable ones pass."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return
+    version = document.get("schema_version", SCHEMA_VERSION) if isinstance(document, dict) else SCHEMA_VERSION
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"{path} is a plan of version {version!r}, and this is for version {SCHEMA_VERSION}: plan again with --out"
+        )
 
 
 def _read(path: Path, kind: type[_Value]) -> _Value:
@@ -87,4 +121,9 @@ def _read(path: Path, kind: type[_Value]) -> _Value:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "its beginning"
+        if first["type"] == "extra_forbidden":
+            raise InputError(
+                f"{path} has the key {where}, which this version does not know: a later one wrote it; plan again with "
+                "--out"
+            ) from error
         raise InputError(f"{path} is damaged, at {where}: {first['msg']}; plan again with --out") from error
