@@ -18,7 +18,7 @@ NOT_RUN = (
     ("AIConfigurator 0.12.0, llm-mem-planner 0.2.2", "plan serving, not training"),
     (
         "ColossalAI 0.5.0, `auto_parallel`",
-        "written for an older torch; on a fake group: `TypeError: ActivationCheckpointCodeGen._gen_python_code() got an "
+        "for an older torch; on a fake group: `TypeError: ActivationCheckpointCodeGen._gen_python_code() got an "
         "unexpected keyword argument 'include_stride'`",
     ),
     ("FlexFlow 25.2.1 (Unity)", "comes as C++ and CUDA sources; not built here"),
@@ -187,9 +187,9 @@ speeds of the same GPU (Galvatron's on times that its authors measured, Calculon
 efficiencies, llm-analysis' on the peak), so that they tell whether planners agree, not who is right. Memory is judged
 below.
 
-Others search what Shardplan does not: tensor and pipeline parallelism (Galvatron, Calculon, AutoParallel), and a part of a
-block's activations to discard (`sac_ilp`; Shardplan recomputes whole blocks or none). None of them has separate degrees of
-parameters, gradients and optimizer states over parts of the ranks, nor what DeepSpeed itself sends and holds.
+Others search what Shardplan does not: tensor and pipeline parallelism (Galvatron, Calculon, AutoParallel), and a part
+of a block's activations to discard (`sac_ilp`; Shardplan recomputes whole blocks or none). None of them has separate
+degrees of parameters, gradients and optimizer states over parts of the ranks, nor what DeepSpeed sends and holds.
 
 """
 )
