@@ -36,7 +36,7 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     solution = solve(table, time_limit_s=asked.job.solve_time_limit_s)
     if solution is None:
         return infeasible(asked, _smallest)
-    known = _systems(asked)
+    known = _systems(asked, table)
     if solution.status == "FEASIBLE":
         solution = _no_slower_than(known, table, solution)
     decision = decide(asked, DEEPSPEED, table, solution)
@@ -57,10 +57,16 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     )
 
 
-def _systems(asked: Setting) -> tuple[System, ...]:
-    """Returns the published systems that the job allows and whose engine can train this model by them."""
-    named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node, allow_lossy=asked.job.allow_lossy)
-    return able(asked, named)
+def _systems(asked: Setting, table: CostTable) -> tuple[System, ...]:
+    """Returns the published systems that the job allows and whose engine can train this model by them.
+
+    Those with offload are there where the table has them: the hosts have room for what they move.
+    """
+    named = systems(
+        asked.machine.level_sizes, asked.machine.ranks_per_node, allow_lossy=asked.job.allow_lossy, offload=True
+    )
+    possible = (each for each in named if each.strategy.offload == "none" or rows_of(each, table).options)
+    return able(asked, tuple(possible))
 
 
 def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution) -> Solution:
@@ -75,7 +81,7 @@ def _smallest(asked: Setting) -> Candidate:
     at_least = at_smallest_batch(asked)
     table = space(at_least)
     solution = smallest(table)
-    return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked)), table, solution)
+    return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked, table)), table, solution)
 
 
 def _report(chosen: Candidate, solution: Solution, decision: Decision, wall_s: float) -> SolverReport:

@@ -24,16 +24,20 @@ class System:
         return self.strategy.quantized_weights or self.strategy.quantized_gradients
 
 
-def systems(level_sizes: tuple[int, ...], ranks_per_node: int, *, allow_lossy: bool = False) -> tuple[System, ...]:
+def systems(
+    level_sizes: tuple[int, ...], ranks_per_node: int, *, allow_lossy: bool = False, offload: bool = False
+) -> tuple[System, ...]:
     """Returns the systems that differ on this machine, least sharded first; the first name of equal ones stays.
 
     Args:
         level_sizes: the sizes of the machine's levels, inner first.
         ranks_per_node: ranks of one node.
         allow_lossy: also those that send other numbers than they have.
+        offload: also those that keep states in host memory.
 
-    Source: ZeRO (arXiv 1910.02054), ZeRO++ (2306.10209), MiCS (2205.00119), PaRO (2310.06003) and the three-level
-    partition on Frontier (2501.04266); "node" in each is one node's ranks.
+    Source: ZeRO (arXiv 1910.02054), ZeRO-Offload (2101.06840), ZeRO-Infinity (2104.07857), ZeRO++ (2306.10209), MiCS
+    (2205.00119), PaRO (2310.06003) and the three-level partition on Frontier (2501.04266); "node" in each is one
+    node's ranks.
     """
     world_size = 1
     for size in level_sizes:
@@ -66,8 +70,12 @@ def systems(level_sizes: tuple[int, ...], ranks_per_node: int, *, allow_lossy: b
             replace(_over(world_size, node), quantized_weights=True, quantized_gradients=True),
         ),
     )
+    on_host = (
+        System("ZeRO-2 with offload", "deepspeed", Strategy(1, 1, world_size, world_size, offload="optimizer")),
+        System("ZeRO-3 with offload of parameters too", "deepspeed", replace(_over(world_size), offload="all")),
+    )
     distinct: dict[Strategy, System] = {}
-    for system in (*candidates, *lossy) if allow_lossy else candidates:
+    for system in (*candidates, *(lossy if allow_lossy else ()), *(on_host if offload else ())):
         if why_illegal(system.strategy, level_sizes) is None:
             distinct.setdefault(system.strategy, system)
     return tuple(distinct.values())
