@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from costmodels.deepspeed.memory_accumulation import accumulation
-from costmodels.deepspeed.memory_reduction import Kept, Reduction
+from costmodels.deepspeed.memory_reduction import Kept, Reduced, Reduction
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import FlatShards, arrivals
 from costmodels.engine import Components, Course
@@ -95,18 +95,17 @@ def _reducing(part: Partitioned) -> tuple[Course, Components]:
     found = []
     bucket_bytes = 0
     for completed, unfinished_bytes in zip(sizes.completed, sizes.unfinished_bytes, strict=True):
-        beside = Components(gradients=kept_before_bytes + unfinished_bytes)
-        course = [reduction.now + beside + Components(buffers=bucket_bytes)]
+        beside_bytes = kept_before_bytes + unfinished_bytes
+        course = [reduction.now.beside(beside_bytes, bucket_bytes)]
         bucket_bytes = part.bucket_bytes if completed else bucket_bytes
-        bucket = Components(buffers=bucket_bytes)
         for index in completed:
-            arriving = Components(gradients=sizes.width_bytes * sizes.elements[index])
-            course.append(reduction.send(sent_for[index]) + arriving + beside + bucket)
+            arriving_bytes = sizes.width_bytes * sizes.elements[index]
+            course.append(reduction.send(sent_for[index]).beside(arriving_bytes + beside_bytes, bucket_bytes))
             reduction.join(index)
-            course.append(reduction.now + beside + bucket)
+            course.append(reduction.now.beside(beside_bytes, bucket_bytes))
         found.append(tuple(course))
-    last = reduction.send(sent_for[None])
-    return Course(tuple(found)), last + Components(gradients=kept_before_bytes, buffers=part.bucket_bytes)
+    last = reduction.send(sent_for[None]).beside(kept_before_bytes, part.bucket_bytes)
+    return Course(tuple(found)), last
 
 
 def during_update(part: Partitioned) -> tuple[Components, ...]:
@@ -131,12 +130,12 @@ def last_reduction(part: Partitioned) -> Components:
     if sizes.knobs.stage == 2 or sizes.knobs.overlap_comm:
         return part.reducing[1]
     reduction = Reduction(part.kept, sizes.width_bytes * sum(sizes.trainable))
-    worst = Components()
+    worst = Reduced(0)
     for index, sent in arrivals(part.flat.begin, sizes.elements, sizes.knobs.reduce_bucket_size):
-        worst = max(worst, reduction.send(sent), key=lambda held: held.total_bytes)
+        worst = max(worst, reduction.send(sent), key=sum)
         if index is not None:
             reduction.join(index)
-    return worst + Components(buffers=part.bucket_bytes)
+    return worst.beside(0, part.bucket_bytes)
 
 
 def building_bytes(part: Partitioned) -> int:

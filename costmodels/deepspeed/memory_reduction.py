@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,6 +79,22 @@ class Kept:
         return max(self.by_rank, default=0)
 
 
+class Reduced(NamedTuple):
+    """Bytes at one moment, as `Components` has them."""
+
+    gradients: int
+    buffers: int = 0
+    optimizer_step: int = 0
+
+    def beside(self, gradients: int, buffers: int) -> Components:
+        """Returns them with further gradients and buffers."""
+        return Components(
+            gradients=self.gradients + gradients,
+            buffers=self.buffers + buffers,
+            optimizer_step=self.optimizer_step,
+        )
+
+
 class Reduction:
     """One pass over the gradients. Counted are gradients and flat copies; the buckets stay beside them."""
 
@@ -91,12 +108,11 @@ class Reduction:
         self._fullest = _Fullest(kept)
 
     @property
-    def now(self) -> Components:
+    def now(self) -> Reduced:
         """What is held between two gradients; what was sent last may not be given up before the next is."""
-        gradients = self._left_bytes + self._waiting_bytes + self._fullest.num_bytes
-        return Components(gradients=gradients, buffers=self._late_bytes)
+        return Reduced(self._left_bytes + self._waiting_bytes + self._fullest.num_bytes, self._late_bytes)
 
-    def send(self, bucket: tuple[int, ...]) -> Components:
+    def send(self, bucket: tuple[int, ...]) -> Reduced:
         """Sends a bucket that may be empty; returns the moment at which most is held."""
         if not bucket:
             return self.now
@@ -104,7 +120,7 @@ class Reduction:
         if self._kept.is_compact:
             self._fullest.allocate(bucket)
         copies = self._copies(bucket)
-        moments = [self.now + Components(buffers=self._largest(copies))]
+        moments = [Reduced(self.now.gradients, self._largest(copies))]
         if not self._kept.is_compact:
             beside_bytes = self._left_bytes + self._waiting_bytes
             freed_late = self._freed_late(bucket)
@@ -112,21 +128,20 @@ class Reduction:
             is_late = np.isin(allocated, freed_late) if freed_late else np.zeros(len(allocated), bool)
             for late_bytes, ranks in ((0, allocated[~is_late]), (copies[-1], allocated[is_late])):
                 if len(ranks):
-                    most_bytes = beside_bytes + self._fullest.most_bytes_of(ranks)
-                    moments.append(Components(gradients=most_bytes, buffers=late_bytes))
-        moments.append(self.now + self._leaving(bucket, copies[-1]))
+                    moments.append(Reduced(beside_bytes + self._fullest.most_bytes_of(ranks), late_bytes))
+        moments.append(self._leaving(bucket, copies[-1]))
         if self._sizes.knobs.stage == 1:
             self._fullest.hold(index for index in bucket if self._sizes.waits(index))
         if self._sizes.shape.device == "cpu":
             self._late_bytes = max(copies[-1], self._waiting_bytes)
         self._waiting_bytes = 0
-        return max(moments, key=lambda held: held.total_bytes)
+        return max(moments, key=sum)
 
-    def _leaving(self, bucket: tuple[int, ...], copy_bytes: int) -> Components:
+    def _leaving(self, bucket: tuple[int, ...], copy_bytes: int) -> Reduced:
         """What is made to take gradients off the device, beside the flat copy where gloo gives that up late."""
         made_bytes = self._kept.leaving_bytes(bucket)
         late_bytes = copy_bytes if made_bytes and self._sizes.shape.device == "cpu" else 0
-        return Components(optimizer_step=made_bytes, buffers=late_bytes)
+        return Reduced(self.now.gradients, late_bytes, made_bytes)
 
     def join(self, index: int) -> None:
         """Puts a gradient into the bucket, where its own memory is given up, or lets it wait where it is."""
