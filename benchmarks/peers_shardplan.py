@@ -40,21 +40,23 @@ def answers(question: Question) -> tuple[Answer, ...]:
     chosen = plan(graph, profile, job)
     planned_s = time.perf_counter() - started_s
     note = f"{chosen.solver.status}; traced in {traced_s:.0f} s, planned in {planned_s:.1f} s, alternatives included"
-    twice = job.model_copy(update={"micro_batch_size": 2 * chosen.job.micro_batch_size})
     ideal = [each for each in chosen.alternatives if each.engine == "fsdp" and each.verdict.startswith("cannot be run")]
     others = (
         Answer(f"{each.engine}: {each.name}, micro-batch {each.micro_batch_size}", each.peak_bytes, each.step_s)
         for each in ideal[:1]
     )
-    return (_answer(chosen, note), _given(graph, profile, twice), *others)
+    return (_answer(chosen, note), *_at_twice(graph, profile, job, chosen), *others)
 
 
-def _given(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Answer:
+def _at_twice(graph: ModelGraph, profile: HardwareProfile, job: Job, chosen: Plan) -> tuple[Answer, ...]:
+    if chosen.job.num_micro_batches % 2:
+        return ()
+    given = job.model_copy(update={"micro_batch_size": 2 * chosen.job.micro_batch_size})
     try:
-        return _answer(plan(graph, profile, job), "the micro-batch was given")
+        return (_answer(plan(graph, profile, given), "the micro-batch was given"),)
     except DoesNotFit as error:
-        needed_bytes = error.infeasible.needed_bytes
-        return Answer(f"micro-batch {job.micro_batch_size}: nothing fits", needed_bytes, note="least that is needed")
+        nothing = f"micro-batch {given.micro_batch_size}: nothing fits"
+        return (Answer(nothing, error.infeasible.needed_bytes, note="the least that is needed"),)
 
 
 def _answer(chosen: Plan, note: str) -> Answer:
