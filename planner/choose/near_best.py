@@ -8,13 +8,14 @@ order stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
 from costmodels.compute import NS_PER_S
 from costmodels.engine import Engine
+from planner.choose.candidate import Candidate
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.cost_table import CostTable, Option, Recomputed
@@ -65,6 +66,35 @@ def decide(asked: Setting, engine: Engine, table: CostTable, found: Solution) ->
     if best is first:
         return Decision(*best, "bound")
     return Decision(*best, "simulation", (_overruled(first[2], best[2], found, best[0].step_ns(best[1])),))
+
+
+def beside(
+    asked: Setting, engine: Engine, decision: Decision, chosen: Candidate, others: Iterable[Candidate]
+) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """Returns the choice and its rivals with the played step of it and of all of its engine whose bound is lower.
+
+    Args:
+        asked: Model, machine and job.
+        engine: The choice's.
+        decision: By which it was chosen.
+        chosen: The choice.
+        others: Its rivals.
+    """
+
+    def with_played(candidate: Candidate) -> Candidate:
+        lower = candidate.fits and candidate.predicted.step_s < chosen.predicted.step_s
+        if candidate.engine != engine.name or not lower:
+            return candidate
+        return _with(
+            candidate, play(candidate.workload, engine, asked.machine, candidate.assignment, candidate.shape).step_s
+        )
+
+    return _with(chosen, decision.timeline.step_s), tuple(with_played(other) for other in others)
+
+
+def _with(candidate: Candidate, played_s: float) -> Candidate:
+    predicted = candidate.predicted.model_copy(update={"simulated_step_s": played_s})
+    return replace(candidate, predicted=predicted)
 
 
 def _below(limit_ns: int, asked: Setting, table: CostTable, found: Solution) -> Iterator[tuple[Option, Recomputed]]:

@@ -12,7 +12,7 @@ from planner.choose.candidate import Candidate
 from planner.choose.compete import able, candidate, compete, rows_of, smallest
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
-from planner.choose.near_best import Decision, decide
+from planner.choose.near_best import Decision, beside, decide
 from planner.choose.search_blocks import best_of_blocks
 from planner.choose.setting import Setting
 from planner.choose.space import space
@@ -50,7 +50,7 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
         asked,
         chosen,
         _report(chosen, solution, decision, time.perf_counter() - started_s),
-        alternatives(chosen, tuple(others)),
+        alternatives(*beside(asked, DEEPSPEED, decision, chosen, others)),
         ds_config(asked.workload, chosen.assignment, chosen.shape),
         decision.warnings,
         decision.timeline,

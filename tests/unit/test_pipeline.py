@@ -32,7 +32,8 @@ def test_a_plan_is_proved_and_fits(planned: Plan) -> None:
     memory = planned.predicted.memory
     assert planned.solver.status == "OPTIMAL"
     assert planned.solver.gap == 0
-    assert planned.solver.objective_s == planned.predicted.step_s
+    assert planned.solver.objective_s <= planned.predicted.step_s
+    assert (planned.solver.objective_s == planned.predicted.step_s) or planned.solver.decided_by == "simulation"
     assert 0 < memory.at_rest_bytes <= memory.peak_bytes <= memory.budget_bytes
     components = sum(amount for _, amount in memory.components)
     assert components == memory.peak_bytes
@@ -62,8 +63,10 @@ def test_no_alternative_that_this_version_runs_is_faster(planned: Plan) -> None:
     assert {other.name for other in others} >= {"DDP", "ZeRO-1"} - {chosen.name}
     for other in others:
         fits = other.peak_bytes <= planned.predicted.memory.budget_bytes
-        if other.engine == "deepspeed" and fits:
-            assert other.step_s >= chosen.step_s
+        if other.engine == "deepspeed" and fits and other.step_s < 0.9995 * chosen.step_s:
+            assert planned.solver.decided_by == "simulation"
+            assert "slower when played through" in other.verdict
+        elif other.engine == "deepspeed" and fits:
             assert ("slower" if other.step_s > 1.0005 * chosen.step_s else "as fast") in other.verdict
 
 
