@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from planner.choose.candidate import Candidate, as_alternative
 from planner.plan import Alternative, Predicted
-from planner.report.figures import bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit, slower_text
+from planner.report.figures import bytes_in, bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit, slower_text
+from planner.report.names import computed_times, exposed_times
 
 
 def alternatives(chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
@@ -21,7 +22,11 @@ def _verdict(chosen: Candidate, other: Candidate) -> str:
     memory = other.predicted.memory
     if not other.fits:
         unit = bytes_unit(memory.budget_bytes)
-        return f"needs {unit.text(memory.peak_bytes)}, has {unit.text(memory.budget_bytes)}"
+        name, largest_bytes = max(memory.components, key=lambda component: component[1])
+        return (
+            f"needs {unit.text(memory.peak_bytes)} ({memory.peak_phase}), has {unit.text(memory.budget_bytes)}; most "
+            f"are {name.replace('_', ' ')}, {bytes_in(unit, largest_bytes)}"
+        )
     text = _times(chosen.predicted, other.predicted)
     if other.engine != chosen.engine:
         return f"cannot be run by this version; by the ideal schedule {text}"
@@ -64,14 +69,4 @@ def _cause(chosen: Predicted, other: Predicted) -> str:
 
 
 def _parts(predicted: Predicted) -> tuple[tuple[str, float], ...]:
-    exposed = predicted.exposed
-    if exposed is None:
-        raise AssertionError("evaluate always splits the exposed time")
-    return (
-        ("compute", predicted.compute_s),
-        ("exposed in forward", exposed.forward_s),
-        ("exposed in backward", exposed.backward_s),
-        ("gradients at the boundary", exposed.boundary_s),
-        ("parameters after the update", exposed.update_s),
-        ("control messages", exposed.control_s),
-    )
+    return (*computed_times(predicted), *exposed_times(predicted))

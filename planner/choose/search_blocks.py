@@ -67,7 +67,10 @@ def best_of_blocks(asked: Setting) -> Candidate | None:
     solution = solve_blocks(
         block_tables(asked, asked.budget_bytes), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=NEAR
     )
-    return None if solution is None else block_candidate(asked, solution)
+    if solution is None:
+        return None
+    found = block_candidate(asked, solution)
+    return replace(found, name=f"best of fsdp: {found.name.removeprefix('strategies ')}")
 
 
 def block_tables(asked: Setting, budget_bytes: int | None = None) -> tuple[BlockTable, ...]:

@@ -54,6 +54,7 @@ def systems(
         System(f"hybrid ZeRO-2 of {node}", "fsdp", Strategy(1, 1, node, node)),
         System(f"PaRO NIG of {node}", "fsdp", Strategy(1, 1, node, world_size)),
         System(f"PaRO IIG of {node}", "fsdp", Strategy(node, node, node, world_size)),
+        System(f"PaRO ING of {node}", "fsdp", Strategy(node, node, 1, world_size)),
         System(f"PaRO IGG of {node}", "fsdp", Strategy(node, node, world_size, world_size)),
         System(f"three-level of {inner}, {node}", "fsdp", Strategy(inner, inner, node, world_size)),
     )

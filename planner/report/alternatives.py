@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from planner.plan import Alternative, Plan
-from planner.report.figures import bytes_in, bytes_unit, seconds_in, seconds_unit
+from planner.report.figures import bytes_in, bytes_unit, plural, seconds_in, seconds_unit
 from planner.report.names import degrees_names, degrees_text
 
 NUM_SHOWN = 5
@@ -43,10 +43,27 @@ def alternatives_table(plan: Plan, *, every: bool) -> RenderableType:
     for other, row in zip(shown, rows, strict=True):
         style = "bold green" if other.verdict.startswith("chosen") else ""
         lines.append(Text(row, style=style, no_wrap=True, overflow="ellipsis"))
-        lines.append(Padding(Text(other.verdict, style=style or "dim"), (0, 0, 0, 2)))
+        texts = (other.verdict, *_by_class(other))
+        lines += [Padding(Text(text, style=style or "dim"), (0, 0, 0, 2)) for text in texts]
     if hidden := len(ordered) - len(shown):
         lines.append(Text(f"{hidden} more with --verbose", style="dim"))
     return Group(*lines)
+
+
+def _by_class(other: Alternative) -> Iterator[str]:
+    """Yields what its blocks have where that is not the same for all: how many of them, and their degrees."""
+    if _is_uniform(other):
+        return
+    parts: dict[str, int] = {}
+    for each in other.strategies:
+        text = degrees_text([each]) + (" recomputed" if each.recompute == "full" else "")
+        parts[text] = parts.get(text, 0) + len(each.blocks)
+    names = degrees_names(other.strategies)
+    yield f"by class, ({names}): " + "; ".join(f"{plural(count, 'block')} ({text})" for text, count in parts.items())
+
+
+def _is_uniform(other: Alternative) -> bool:
+    return len({degrees_text([each]) for each in other.strategies}) == 1
 
 
 def _cells(plan: Plan, shown: Sequence[Alternative]) -> list[tuple[str, ...]]:
@@ -54,11 +71,12 @@ def _cells(plan: Plan, shown: Sequence[Alternative]) -> list[tuple[str, ...]]:
     memory = plan.predicted.memory
     beyond = any(other.peak_bytes > memory.budget_bytes for other in shown)
     time, space = seconds_unit(plan.predicted.step_s), bytes_unit(memory.budget_bytes if beyond else memory.peak_bytes)
-    degrees = degrees_names([strategy for other in shown for strategy in other.strategies])
+    degrees = degrees_names([strategy for other in shown if _is_uniform(other) for strategy in other.strategies])
     cells: list[tuple[str, ...]] = [("strategy", degrees, "micro", "step", "peak")]
     for other in shown:
         micro, peak = str(other.micro_batch_size), bytes_in(space, other.peak_bytes)
-        cells.append((other.name, degrees_text(other.strategies), micro, seconds_in(time, other.step_s), peak))
+        own = degrees_text(other.strategies) if _is_uniform(other) else "by class"
+        cells.append((other.name, own, micro, seconds_in(time, other.step_s), peak))
     return cells
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from sample_plan import GIB, PLAN
+import io
+
+from rich.console import Console
+from sample_plan import GIB, PLAN, alternative, strategy
 from transformer_graph import SMALL, transformer_graph
 
 from costmodels.strategy import StepShape, Strategy
 from planner.choose.alternatives import alternatives
 from planner.choose.candidate import Candidate
-from planner.plan import ExposedTime
+from planner.plan import ComputedTime, ExposedTime
+from planner.report.alternatives import alternatives_table
 
 WORKLOAD = transformer_graph(SMALL).workload
 
@@ -19,7 +23,12 @@ def other(engine="deepspeed", peak_bytes=None, **predicted):
         memory = memory.model_copy(update={"peak_bytes": peak_bytes})
     assignment = (Strategy(1, 1, 1, 32),) * WORKLOAD.num_classes
     return Candidate(
-        "X", engine, WORKLOAD, assignment, StepShape(32, 4, 2), PLAN.predicted.model_copy(update={"memory": memory, **predicted})
+        "X",
+        engine,
+        WORKLOAD,
+        assignment,
+        StepShape(32, 4, 2),
+        PLAN.predicted.model_copy(update={"memory": memory, **predicted}),
     )
 
 
@@ -42,4 +51,24 @@ def test_what_no_engine_runs_is_told_so_first():
 
 
 def test_what_does_not_fit_is_told_in_one_unit():
-    assert verdict(other(peak_bytes=2048 * GIB)) == "needs 2,048.00 GiB, has 78.00 GiB"
+    assert verdict(other(peak_bytes=2048 * GIB)) == (
+        "needs 2,048.00 GiB (backward of blocks.1), has 78.00 GiB; most are activations, 20.00 GiB"
+    )
+
+
+def test_recomputation_is_a_cause_of_its_own():
+    computed = ComputedTime(forward_s=0.05, backward_s=0.1, recomputation_s=0.0, update_s=0.0)
+    mine, its = (
+        other(compute=computed),
+        other(step_s=0.25, compute=computed.model_copy(update={"recomputation_s": 0.05})),
+    )
+    assert alternatives(mine, (its,))[1].verdict == "25.0% slower (+50.0 ms), mainly recomputation"
+
+
+def test_what_differs_by_class_of_blocks_is_listed_with_its_counts():
+    by_class = alternative("best of fsdp", (8, 8, 32), 0.19, 23, "cannot be run by this version", engine="fsdp")
+    several = (strategy(8, 8, 32, blocks=("a", "b")), strategy(1, 8, 32, blocks=("c",), recompute="full"))
+    plan = PLAN.model_copy(update={"alternatives": (by_class.model_copy(update={"strategies": several}),)})
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(alternatives_table(plan, every=True))
+    assert "by class, (p, g, o): 2 blocks (8, 8, 32); 1 block (1, 8, 32 recomputed)" in stream.getvalue()
