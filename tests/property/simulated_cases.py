@@ -64,7 +64,13 @@ def machines(draw: st.DrawFn, level_sizes: tuple[int, ...] | None = None) -> Mac
 @st.composite
 def shapes(draw: st.DrawFn, machine: Machine) -> StepShape:
     precision = draw(st.sampled_from(["bf16", "fp32"]))
-    return StepShape(machine.network.world_size, draw(st.integers(1, 3)), draw(st.integers(1, 4)), precision)
+    return StepShape(
+        machine.network.world_size,
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 4)),
+        precision,
+        ranks_per_node=machine.ranks_per_node,
+    )
 
 
 @st.composite
@@ -133,9 +139,10 @@ def deepspeed(draw: st.DrawFn) -> Case:
         max_live_parameters=draw(st.sampled_from([0, 3000, 10**6])),
         max_reuse_distance=draw(st.sampled_from([0, 10**6])),
         hpz_partition_size=draw(st.sampled_from([1, machine.ranks_per_node])),
+        quantized_gradients=draw(st.booleans()),
     )
     if knobs.stage < 3:
-        knobs = replace(knobs, hpz_partition_size=1)
+        knobs = replace(knobs, hpz_partition_size=1, quantized_gradients=False)
     recompute = draw(st.sampled_from(["none", "full"]))
     assignment = (Strategy(1, 1, 1, 1, recompute),) * workload.num_classes
     shape = draw(shapes(machine))

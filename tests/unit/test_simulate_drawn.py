@@ -18,7 +18,9 @@ from planner.job import Job
 from planner.machine import machine
 from planner.plan import Plan
 from planner.report.answering import answer_to
+from planner.report.figures import seconds_unit
 from planner.report.page import report_html
+from planner.report.plan import plan_summary
 from planner.report.timeline import timeline_page
 
 DEEP = Shape(126, 512, 2048, 8192, 512, gated=False, sequence_length=128)
@@ -132,3 +134,14 @@ def test_a_plan_is_written_with_its_page_and_explain_draws_it(tmp_path, capsys):
     capsys.readouterr()
     assert answer_to(app, ["explain", str(out)]) == 0
     assert "Timeline of an optimizer step" in capsys.readouterr().out
+
+
+def test_a_summary_has_the_played_step_where_it_differs_from_the_bound():
+    plan, timeline, _ = drawn(SMALL, (16, 16, 16))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(plan_summary(plan))
+    (line,) = [line for line in console.export_text().splitlines() if "step, played through" in line]
+    assert seconds_unit(plan.predicted.step_s).text(timeline.step_s) in line
+    same = plan.predicted.model_copy(update={"simulated_step_s": plan.predicted.step_s})
+    console.print(plan_summary(plan.model_copy(update={"predicted": same})))
+    assert "played through" not in console.export_text()
