@@ -108,7 +108,7 @@ def _read(printed: str, space: str, seconds: float) -> Answer:
     memory_mib = re.search(r"Memory cost = \[([\d, ]+)\]", final)
     layers = re.search(r"^\d+-\d+.*$", final, re.MULTILINE)
     assert chunks and step_s and memory_mib and layers, final
-    kinds = [each.strip() for each in layers[0].split(",")]
+    kinds = [each.strip().replace("*", "") for each in layers[0].split(",")]
     counted = ", ".join(f"{kinds.count(kind)} layers {kind}" for kind in sorted(set(kinds)))
     memory_bytes = max(int(each) for each in memory_mib[1].split(",")) * 2**20
     chosen = f"{counted} (pipeline-tensor-data, f: ZeRO-3, c: recomputed; else ZeRO-2), {chunks[1]} chunks"
