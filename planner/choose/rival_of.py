@@ -19,6 +19,7 @@ from planner.choose.suggestions import suggestions
 from planner.choose.systems import name_of, systems
 from planner.cost_table import CostTable
 from planner.explain.explanation import AtMicroBatch
+from planner.explain.retrace import retrace
 from planner.explain.rival import Rival
 from planner.plan import Plan, Predicted
 from planner.report.figures import bytes_in, bytes_unit, seconds_text
@@ -47,6 +48,7 @@ def rival_of(asked: Setting, strategy: Strategy, chosen: Plan) -> Rival:
         micro_batches=tuple(_at(asked, table, shape) for shape in asked.shapes),
         refusal=DEEPSPEED.refusal(asked.workload, (strategy,) * asked.workload.num_classes, asked.shapes[0]),
         chosen_ideally=None if found.engine == chosen.engine else _ideally(asked, chosen),
+        is_current=retrace(chosen, asked.graph, asked.machine) is not None,
         would_fit=tuple(_would_fit(asked, strategy, memory.peak_bytes))
         if memory.peak_bytes > asked.budget_bytes
         else (),

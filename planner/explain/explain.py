@@ -31,6 +31,8 @@ from costmodels.symbols import (
 )
 from planner.explain.explanation import Explanation, Line, Section
 from planner.explain.on_host import on_host
+from planner.explain.retrace import Retraced, retrace
+from planner.explain.step_lines import computed, held, hidden, sent
 from planner.machine import Machine
 from planner.model_graph import ModelGraph
 from planner.plan import Plan, PlannedStrategy
@@ -56,9 +58,31 @@ def explain(plan: Plan, graph: ModelGraph, machine: Machine) -> Explanation:
         Section(title="Time of a mean message", lines=_messages(plan, machine)),
         Section(title="Time of an optimizer step", lines=_time(plan, graph, machine)),
     )
+    traced = retrace(plan, graph, machine)
+    parts = _parts(plan, traced, machine) if traced else (_changed(plan),)
     host = on_host(plan, machine.speed.host)
     moved = (Section(title="Update of states in host memory, of all blocks at once", lines=host),) if host else ()
-    return Explanation(sections=(*sections, *moved))
+    return Explanation(sections=(*sections, *parts, *moved))
+
+
+def _parts(plan: Plan, traced: Retraced, machine: Machine) -> tuple[Section, ...]:
+    """Returns what the figures above consist of, part by part."""
+    return (
+        Section(title="Compute of a step, segment by segment", lines=tuple(computed(traced, machine))),
+        Section(title="Time of all messages of a step", lines=tuple(sent(traced, machine))),
+        Section(title="Communication that compute does not hide", lines=tuple(hidden(plan, traced, machine))),
+        Section(title="Bytes at the peak, by when they are held", lines=tuple(held(plan, traced))),
+    )
+
+
+def _changed(plan: Plan) -> Section:
+    line = Line(
+        name="step",
+        formula="this version predicts another one for this plan, so that its parts cannot be shown: plan again",
+        value=plan.predicted.step_s,
+        unit="s",
+    )
+    return Section(title="Parts of a step", lines=(line,))
 
 
 def _states(plan: Plan, graph: ModelGraph) -> tuple[Line, ...]:

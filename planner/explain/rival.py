@@ -22,5 +22,5 @@ class Rival:
     """The plan's own strategy by the ideal schedule, where this one is by it and the plan is not."""
     would_fit: tuple[str, ...] = ()
     """What would fit in its place, where it does not."""
-    chosen_again: Predicted | None = None
-    """What this version predicts for the plan itself, where that is not what the plan says."""
+    is_current: bool = True
+    """Whether this version predicts for the plan itself what the plan says."""

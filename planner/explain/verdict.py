@@ -23,7 +23,7 @@ def verdict(
     """
     mine, its = sides
     reason = _reason(chosen, rival, mine, its)
-    return reason, _sentence(reason, chosen, rival, sides, time), tuple(_notes(reason, chosen, rival, sides))
+    return reason, _sentence(reason, chosen, rival, sides, time), tuple(_notes(reason, rival, sides))
 
 
 def _sentence(reason: Reason, chosen: Plan, rival: Rival, sides: tuple[Side, Side], time: Sequence[Difference]) -> str:
@@ -113,6 +113,8 @@ def _peaks(mine: Side, its: Side) -> str:
 def _why_slower_was_chosen(chosen: Plan, rival: Rival, mine: Side) -> str:
     if chosen.solver.status == "FIXED":
         return "The plan was given, not chosen."
+    if chosen.solver.decided_by == "simulation":
+        return "The plan is faster when played through, and that decided; these are the bounds of both steps."
     if chosen.solver.status == "FEASIBLE":
         return (
             f"The plan is the best that was found in time: a faster one was known to be possible, by at most "
@@ -138,7 +140,7 @@ def _choice(its: Side | AtMicroBatch) -> str:
     return f"micro-batch {its.micro_batch_size:,} × {its.num_micro_batches:,}{recomputed}"
 
 
-def _notes(reason: Reason, chosen: Plan, rival: Rival, sides: tuple[Side, Side]) -> Iterator[str]:
+def _notes(reason: Reason, rival: Rival, sides: tuple[Side, Side]) -> Iterator[str]:
     mine, its = sides
     if reason != "same" and _choice(mine) != _choice(its):
         best = "It is at its best with" if its.fits else "It needs least with"
@@ -153,12 +155,8 @@ def _notes(reason: Reason, chosen: Plan, rival: Rival, sides: tuple[Side, Side])
         yield f"{rival.refusal}."
     if rival.chosen_ideally is not None and its.engine != mine.engine:
         yield _schedules(mine, its, rival.chosen_ideally.step_s)
-    if rival.chosen_again is not None and rival.chosen_again != chosen.predicted:
-        again = rival.chosen_again
-        yield (
-            f"The plan's own figures are not what this version predicts for it, {seconds_text(again.step_s)} a step "
-            f"and {bytes_unit(again.memory.peak_bytes).text(again.memory.peak_bytes)} at its peak: plan again."
-        )
+    if not rival.is_current:
+        yield "The plan's own figures are not what this version predicts for it: plan again to compare like with like."
 
 
 def _added(strategy: PlannedStrategy) -> Iterator[str]:

@@ -15,7 +15,8 @@ from planner.report.figures import bytes_text, seconds_text
 LEGEND = (
     "P: parameters; p, s, g, o: degrees; c_p, c_g, k: bytes per parameter of P, G and OS; M: micro-batches. "
     "Of a message: B: bytes; n: ranks of its group; r: of them in one unit of the level; u: units that it spans; "
-    "q: groups that share a unit's links."
+    "q: groups that share a unit's links. Of a segment: F: FLOP; B, B_F: bytes of its operators without and with FLOP; "
+    "n: operators; f, w: FLOP and bytes per second; t: seconds per operator. u: bytes per parameter of an update."
 )
 _NAME_WIDTH, _VALUE_WIDTH = 20, 10
 

@@ -156,3 +156,10 @@ def test_a_message_that_only_one_sends_is_none_of_the_other():
     assert sides == {"all_gather": (True, False), "all_reduce": (True, True)}
     figures = comparison.traffic[1].other
     assert (figures.bytes, figures.count, figures.seconds, figures.known) == (4 * GIB, 6, 0.040, "modelled")
+
+
+def test_figures_of_another_version_and_a_simulated_decision_are_told():
+    assert any("plan again" in note for note in compared(other(step_s=0.3), is_current=False).notes)
+    assert not any("plan again" in note for note in compared(other(step_s=0.3)).notes)
+    played = PLAN.model_copy(update={"solver": PLAN.solver.model_copy(update={"decided_by": "simulation"})})
+    assert "played through" in compared(other(step_s=0.15), played).verdict
