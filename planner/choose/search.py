@@ -44,7 +44,7 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
     strategy = solution.option.strategy
     chosen = candidate(asked, DEEPSPEED, name_of(strategy, known), table, solution)
     others = [compete(asked, system, table) for system in known if system.strategy != strategy]
-    if asked.job.engine == "auto":
+    if asked.job.engine == "auto" and asked.job.offload != "optimizer":
         others += [each for each in (best_of_blocks(asked),) if each is not None]
     return assemble(
         asked,
@@ -60,12 +60,16 @@ def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
 def _systems(asked: Setting, table: CostTable) -> tuple[System, ...]:
     """Returns the published systems that the job allows and whose engine can train this model by them.
 
-    Those with offload are there where the table has them: the hosts have room for what they move.
+    Those with offload are there where the table has them: the hosts have room for what they move. Where the job asks
+    for offload there are no others.
     """
     named = systems(
         asked.machine.level_sizes, asked.machine.ranks_per_node, allow_lossy=asked.job.allow_lossy, offload=True
     )
-    possible = (each for each in named if each.strategy.offload == "none" or rows_of(each, table).options)
+    is_asked = asked.job.offload == "optimizer"
+    possible = (
+        each for each in named if (each.strategy.offload == "none" and not is_asked) or rows_of(each, table).options
+    )
     return able(asked, tuple(possible))
 
 

@@ -72,7 +72,9 @@ def systems(
         ),
     )
     on_host = (
+        System("ZeRO-1 with offload", "deepspeed", Strategy(1, 1, 1, world_size, offload="optimizer")),
         System("ZeRO-2 with offload", "deepspeed", Strategy(1, 1, world_size, world_size, offload="optimizer")),
+        System("ZeRO-3 with offload", "deepspeed", replace(_over(world_size), offload="optimizer")),
         System("ZeRO-3 with offload of parameters too", "deepspeed", replace(_over(world_size), offload="all")),
     )
     distinct: dict[Strategy, System] = {}

@@ -21,10 +21,18 @@ CAUSE_NAMES: Mapping[str, str] = {
 def system_name(strategy: PlannedStrategy, hardware: PlannedHardware) -> str:
     """Returns the published system with these degrees, or the degrees themselves where none has them."""
     if hardware.world_size == 1:
-        return "one rank"
+        return "one rank" if strategy.offload == "none" else "one rank with offload"
     sizes = tuple(level.size for level in hardware.levels)
-    point = Strategy(strategy.param_degree, strategy.secondary_degree, strategy.grad_degree, strategy.optim_degree)
-    return name_of(point, systems(sizes, hardware.ranks_per_node))
+    point = Strategy(
+        strategy.param_degree,
+        strategy.secondary_degree,
+        strategy.grad_degree,
+        strategy.optim_degree,
+        quantized_weights=strategy.quantized_weights,
+        quantized_gradients=strategy.quantized_gradients,
+        offload=strategy.offload,
+    )
+    return name_of(point, systems(sizes, hardware.ranks_per_node, allow_lossy=True))
 
 
 def plan_name(strategies: Sequence[PlannedStrategy], hardware: PlannedHardware) -> str:
@@ -47,6 +55,13 @@ def _degrees_text(strategy: PlannedStrategy) -> str:
     return f"{p if s == p else f'{p}/{s}'}, {strategy.grad_degree}, {strategy.optim_degree}"
 
 
+_ON_HOST: Mapping[str, str] = {
+    "none": "",
+    "optimizer": "; optimizer states in host memory",
+    "all": "; optimizer states and parameters in host memory",
+}
+
+
 def sharding_text(strategy: PlannedStrategy, world_size: int) -> str:
     """Returns what is sharded over how many ranks, as a sentence without its full stop."""
     kinds = (
@@ -61,7 +76,7 @@ def sharding_text(strategy: PlannedStrategy, world_size: int) -> str:
         f"{_listing(by_degree[degree])} {_where(degree, world_size)}" for degree in sorted(by_degree, reverse=True)
     ]
     sentence = "; ".join(clauses)
-    return sentence[:1].upper() + sentence[1:] + _backward(strategy)
+    return sentence[:1].upper() + sentence[1:] + _backward(strategy) + _ON_HOST[strategy.offload]
 
 
 def _where(degree: int, world_size: int) -> str:

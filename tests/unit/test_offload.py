@@ -24,6 +24,7 @@ from planner.errors import DoesNotFit, InputError
 from planner.explain.explain import explain
 from planner.launch_files import launch_sh
 from planner.machine import machine
+from planner.report.names import plan_name, sharding_text
 
 N = 4
 BF16 = state_widths("bf16", "adamw")
@@ -148,6 +149,9 @@ def test_offload_that_is_asked_for_is_planned_and_estimated_although_slower() ->
     free = plan(GRAPH, profile, job.model_copy(update={"offload": "none"}))
     assert {strategy.offload for strategy in answer.strategies} == {"optimizer"}
     assert answer.predicted.step_s > free.predicted.step_s
+    assert {each.name for each in answer.alternatives} == {f"ZeRO-{stage} with offload" for stage in (1, 2, 3)}
+    assert plan_name(answer.strategies, answer.hardware) == answer.alternatives[0].name
+    assert sharding_text(answer.strategies[0], 8).endswith("; optimizer states in host memory")
     assert answer.predicted.memory.components.optimizer_states == 0
     fixed = estimate(GRAPH, profile, job, (1, 8, 8))
     assert fixed.strategies[0].offload == "optimizer"
