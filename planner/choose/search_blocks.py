@@ -18,7 +18,7 @@ from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.systems import name_of, systems
-from planner.errors import InputError
+from planner.errors import InputError, UnsolvedError
 from planner.estimate_blocks import estimate_blocks
 from planner.evaluate import evaluate
 from planner.plan import Infeasible, Plan, SolverReport
@@ -61,12 +61,14 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:
-    """Returns a choice of the fsdp engine that fits and is within `NEAR` of its fastest, or None where none fits."""
+    """Returns a choice of the fsdp engine that fits and is within `NEAR` of its fastest; None where none was found."""
     if _refusal(asked) is not None:
         return None
-    solution = solve_blocks(
-        block_tables(asked, asked.budget_bytes), asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=NEAR
-    )
+    tables, limit_s = block_tables(asked, asked.budget_bytes), asked.job.solve_time_limit_s
+    try:
+        solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=limit_s, gap=NEAR)
+    except UnsolvedError:
+        return None  # It is a rival to a plan: without one in time there is none to set beside.
     if solution is None:
         return None
     found = block_candidate(asked, solution)
