@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-
-from costmodels.algorithms import ARGUMENTS, FORMULAS, SOURCES
-from costmodels.collectives import ModelledTime, collective_time, modelled_time
 from costmodels.compute import model_flop
-from costmodels.engine import OPERATIONS, Operation
 from costmodels.lower import FilledFormula, fill_in
-from costmodels.network import Network
 from costmodels.states import (
     GRADIENT_BYTES,
     OPTIMIZER_BYTES,
@@ -30,6 +24,7 @@ from costmodels.symbols import (
     SECONDARY_DEGREE,
 )
 from planner.explain.explanation import Explanation, Line, Section
+from planner.explain.messages import messages
 from planner.explain.on_host import on_host
 from planner.explain.retrace import Retraced, retrace
 from planner.explain.step_lines import computed, held, hidden, sent
@@ -55,7 +50,7 @@ def explain(plan: Plan, graph: ModelGraph, machine: Machine) -> Explanation:
         Section(title="Model states of a rank, by the formulas", lines=_states(plan, graph)),
         Section(title=f"Memory at the peak: {plan.predicted.memory.peak_phase}", lines=_memory(plan)),
         Section(title="Traffic of a rank and optimizer step", lines=_traffic(plan)),
-        Section(title="Time of a mean message", lines=_messages(plan, machine)),
+        Section(title="Time of a mean message", lines=messages(plan, machine.network)),
         Section(title="Time of an optimizer step", lines=_time(plan, graph, machine)),
     )
     traced = retrace(plan, graph, machine)
@@ -164,48 +159,6 @@ def _traffic(plan: Plan) -> tuple[Line, ...]:
         for per_parameter in (row.bytes / num_params,)
         for scales in (per_parameter >= _LEAST_BYTES_PER_PARAMETER,)
     )
-
-
-def _messages(plan: Plan, machine: Machine) -> tuple[Line, ...]:
-    return tuple(
-        _message_line(operation, row.degree_from, row.degree_to, row.bytes // row.count, machine.network)
-        for row in plan.predicted.traffic
-        for operation in OPERATIONS
-        if operation == row.operation and row.count
-    )
-
-
-def _message_line(operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network) -> Line:
-    """Seconds of one message of the mean size: from the measured curve, or by the levels that are the slowest."""
-    time = collective_time(operation, degree_from, degree_to, message_bytes, network)
-    modelled = modelled_time(operation, degree_from, degree_to, message_bytes, network)
-    formula, substituted = f"{time.provenance} at {message_bytes:,} bytes", ""
-    if time.provenance == "modelled" and modelled.phases:
-        formula, substituted = _modelled_texts(modelled, operation, message_bytes)
-        if time.likened_to:
-            substituted += f", held to what was measured between {time.likened_to[0]} and {time.likened_to[1]}"
-    return Line(
-        name=operation_text(operation, degree_from, degree_to),
-        formula=formula,
-        substituted=substituted,
-        value=time.seconds,
-        unit="s",
-        source=SOURCES[modelled.algorithm],
-    )
-
-
-def _modelled_texts(modelled: ModelledTime, operation: Operation, message_bytes: int) -> tuple[str, str]:
-    """Returns the sum of an algorithm's phases and start-ups, with letters and with numbers."""
-    letters, numbers = [], []
-    # An algorithm that takes the levels in turn has one formula for all of them.
-    for formula, phase in zip(itertools.cycle(FORMULAS[modelled.algorithm, operation]), modelled.phases, strict=False):
-        at = phase.slowest.geometry
-        values = (message_bytes, at.units, at.groups, at.group_ranks, at.group_size, at.stages)
-        filled = fill_in(formula, dict(zip(ARGUMENTS, values, strict=True)))
-        letters.append(f"({filled.formula}) / bandwidth of level {at.level + 1}")
-        numbers.append(f"({filled.substituted}) / {phase.slowest.entering_bytes / phase.bandwidth_s:.4g}")
-    startups_s = modelled.startups_s - modelled.hidden_s
-    return " + ".join([*letters, "start-ups"]), " + ".join([*numbers, f"{startups_s:.4g} s"])
 
 
 def _time(plan: Plan, graph: ModelGraph, machine: Machine) -> tuple[Line, ...]:
