@@ -3,6 +3,7 @@
     ShardplanError
     ├── InputError            2  usage or unreadable input
     │   ├── BatchError           the global batch does not divide over the ranks
+    │   ├── HostError            the nodes' hosts have no room for the offload that was asked for
     │   └── UnsolvedError        no choice was found, or none proved, in the time or work allowed
     ├── DoesNotFit            3  no strategy fits
     ├── TraceError            4  the model cannot be traced
@@ -30,6 +31,10 @@ class InputError(ShardplanError):
 
 class BatchError(InputError):
     """The global batch is none that so many ranks can share; on other numbers of ranks the job may be."""
+
+
+class HostError(InputError):
+    """The offload that was asked for needs more host memory than the nodes have; on more nodes it may not."""
 
 
 class UnsolvedError(InputError):

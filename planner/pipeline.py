@@ -23,7 +23,7 @@ from planner.choose.search import search
 from planner.choose.search_blocks import search_blocks
 from planner.choose.setting import Setting, setting
 from planner.choose.space import space
-from planner.errors import BatchError, DoesNotFit, InputError
+from planner.errors import BatchError, DoesNotFit, HostError, InputError
 from planner.explain.compare import compare
 from planner.explain.explanation import Comparison
 from planner.job import Job
@@ -166,12 +166,20 @@ def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]
     graph = _graph(model, profile, job)
     # All questions are checked before the first is answered.
     questions = [_question(graph, size, job) for size in sizes]
-    return [asked if isinstance(asked, Infeasible) else _answer(asked) for asked in questions]
+    return [asked if isinstance(asked, Infeasible) else _answer_or_reason(asked) for asked in questions]
 
 
 def _asked(model: Model, hardware: Hardware, job: Job) -> Setting:
     profile = _profile(hardware)
     return setting(_graph(model, profile, job), profile, job)
+
+
+def _answer_or_reason(asked: Setting) -> Plan | Infeasible:
+    """Answers for one of several sizes: that hosts are too small for one ends no sweep."""
+    try:
+        return _answer(asked)
+    except HostError as error:
+        return illegal(asked.graph, asked.profile, asked.job, error)
 
 
 def _answer(asked: Setting) -> Plan | Infeasible:

@@ -8,7 +8,7 @@ from hw_profiles.schema import HardwareProfile
 from planner.choose.candidate import Candidate, as_alternative
 from planner.choose.setting import Setting
 from planner.choose.suggestions import Smallest, suggestions
-from planner.errors import BatchError
+from planner.errors import InputError
 from planner.job import Job
 from planner.machine import machine
 from planner.model_graph import ModelGraph
@@ -36,8 +36,8 @@ def infeasible(asked: Setting, smallest: Smallest) -> Infeasible:
     )
 
 
-def illegal(graph: ModelGraph, profile: HardwareProfile, job: Job, error: BatchError) -> Infeasible:
-    """Returns that no step is legal on this machine, whatever the memory: nothing is needed of it."""
+def illegal(graph: ModelGraph, profile: HardwareProfile, job: Job, error: InputError) -> Infeasible:
+    """Returns that no step is possible on this machine, whatever the devices' memory: nothing is needed of it."""
     return Infeasible(
         model_name=graph.name,
         hardware_name=profile.name,

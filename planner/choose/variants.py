@@ -9,7 +9,7 @@ from costmodels.deepspeed.memory import host_bytes
 from costmodels.strategy import Offload, StepShape, Strategy
 from planner.choose.setting import Setting
 from planner.cost_table import CostTable
-from planner.errors import InputError
+from planner.errors import HostError
 from planner.report.figures import bytes_text
 
 _QUANTIZED = ((False, False), (True, False), (False, True), (True, True))
@@ -37,7 +37,7 @@ def on_host(asked: Setting, table: CostTable) -> CostTable:
     """Returns the table without the options that need more host memory than the nodes have.
 
     Raises:
-        InputError: The job asks for offload, and no node's host can hold what that would move.
+        HostError: The job asks for offload, and no node's host can hold what that would move.
     """
     available = asked.machine.host_bytes
     needed = [_needed_bytes(asked, option.strategy, option.shape) for option in table.options]
@@ -45,7 +45,7 @@ def on_host(asked: Setting, table: CostTable) -> CostTable:
         option for option, num_bytes in zip(table.options, needed, strict=True) if num_bytes <= (available or 0)
     )
     if not kept and needed:
-        raise InputError(
+        raise HostError(
             f"offload needs {bytes_text(min(needed) * asked.machine.ranks_per_node)} of host memory on each node at "
             f"least, and {asked.profile.name} has {bytes_text((available or 0) * asked.machine.ranks_per_node)}: use "
             "more nodes, or --offload none"

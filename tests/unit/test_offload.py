@@ -18,7 +18,7 @@ from costmodels.offload import gathered_width, host_width, moved_width
 from costmodels.states import state_widths
 from costmodels.strategy import Offload, StepShape, Strategy
 from hw_profiles.load import load
-from planner import Job, estimate, pareto, plan
+from planner import Infeasible, Job, estimate, pareto, plan, sweep
 from planner.choose.ds_config import ds_config
 from planner.errors import DoesNotFit, InputError
 from planner.explain.explain import explain
@@ -163,6 +163,10 @@ def test_a_host_that_is_too_small_or_not_known_is_an_error_that_says_so() -> Non
     small = profile.model_copy(update={"host": profile.known_host.model_copy(update={"memory_bytes": 2**20})})
     with pytest.raises(InputError, match=r"of host memory on each node at least.*has 1\.00 MiB"):
         plan(GRAPH, small, job)
+    first, second = sweep(GRAPH, small, job, [8, 16])
+    assert isinstance(first, Infeasible)
+    assert "of host memory on each node at least" in str(first.reason)
+    assert isinstance(second, Infeasible)
     unknown = profile.model_copy(update={"host": None})
     with pytest.raises(InputError, match="says nothing of it"):
         plan(GRAPH, unknown, job)
