@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         "`DeepSpeedZeroOffloadParamConfig`, deepspeed/runtime/zero/offload_config.py, 0.19.8",
     ),
     Rule(
-        lambda case: case.offloads and case.stage == 3 and 1 < case.strategy.secondary_degree < case.shape.world_size,
+        lambda case: case.offloads and case.is_hpz,
         "hpZ does not go with offload: training with both got stuck",
         "reports of users; `_partition_param_sec` puts the secondary shards on `remote_device`, " + _PARTITION,
     ),
