@@ -28,16 +28,18 @@ def _verdict(chosen: Candidate, other: Candidate) -> str:
             f"are {name.replace('_', ' ')}, {bytes_in(unit, largest_bytes)}"
         )
     text = _times(chosen.predicted, other.predicted)
+    is_tie = same_to_a_thousandth(other.predicted.step_s, chosen.predicted.step_s)
+    caused = text if is_tie else f"{text}, mainly {_cause(chosen.predicted, other.predicted)}"
     if other.engine != chosen.engine:
-        return f"cannot be run by this version; by the ideal schedule {text}"
-    if same_to_a_thousandth(other.predicted.step_s, chosen.predicted.step_s):
+        return f"cannot be run by this version; by the ideal schedule {caused}"
+    if is_tie:
         return text
     mine_s, its_s = chosen.predicted.simulated_step_s, other.predicted.simulated_step_s
     if mine_s is not None and its_s is not None and other.predicted.step_s < chosen.predicted.step_s:
         unit = seconds_unit(mine_s)
         played = f"{slower_text(its_s, mine_s)} when played through ({seconds_in(unit, its_s)})"
         return f"{played}, though its bound is {text}"
-    return f"{text}, mainly {_cause(chosen.predicted, other.predicted)}"
+    return caused
 
 
 def _times(chosen: Predicted, other: Predicted) -> str:

@@ -47,7 +47,10 @@ def test_what_is_as_fast_lost_by_its_peak():
 
 
 def test_what_no_engine_runs_is_told_so_first():
-    assert verdict(other("fsdp", step_s=0.25)).startswith("cannot be run by this version; by the ideal schedule 25.0%")
+    exposed = PLAN.predicted.exposed.model_copy(update={"boundary_s": 0.08})
+    assert verdict(other("fsdp", step_s=0.25, exposed=exposed)) == (
+        "cannot be run by this version; by the ideal schedule 25.0% slower (+50.0 ms), mainly gradients at the boundary"
+    )
 
 
 def test_what_does_not_fit_is_told_in_one_unit():
