@@ -36,6 +36,11 @@ class Case:
         return self.strategy.offload != "none"
 
     @property
+    def is_hpz(self) -> bool:
+        """Whether there is a secondary partition."""
+        return 1 < self.strategy.secondary_degree < self.shape.world_size
+
+    @property
     def quantizes(self) -> bool:
         """Whether weights or gradients are sent quantized."""
         return self.strategy.quantized_weights or self.strategy.quantized_gradients
