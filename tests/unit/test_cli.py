@@ -182,7 +182,7 @@ def test_an_argument_that_is_no_pair_is_refused(folder, capsys):
         (["--sequence-length", "64"], 2, "trace the model again"),
         (["--model-arg", "width=8"], 2, "--model-arg"),
         (["--memory-budget", "1MiB"], 3, "nothing fits"),
-        (["--engine", "fsdp"], 2, "fsdp"),
+        (["--engine", "fsdp", "--pareto"], 2, "fsdp"),
     ],
 )
 def test_a_job_that_cannot_be_says_why(more, expected, words, graph, capsys):
