@@ -31,12 +31,14 @@ def _order(plan: Plan, other: Alternative) -> tuple[bool, bool, float]:
 
 
 def alternatives_table(plan: Plan, *, every: bool) -> RenderableType:
-    """Returns the alternatives: what fits first, of it the plan's engine first, then by time; few unless `every`.
+    """Returns the alternatives: what fits first, of it the plan's engine first, then by time.
+
+    Unless `every`, a few of them, the last of which is the best of the other engine.
 
     A verdict has a line of its own beneath its row: beside it, no room is left on a narrow screen.
     """
     ordered = sorted(plan.alternatives, key=lambda other: _order(plan, other))
-    shown = ordered if every else ordered[:NUM_SHOWN]
+    shown = ordered if every else _first(plan, ordered)
     lines: list[RenderableType] = []
     header, *rows = _aligned(_cells(plan, shown))
     lines.append(Text(header, style="dim", no_wrap=True, overflow="ellipsis"))
@@ -48,6 +50,14 @@ def alternatives_table(plan: Plan, *, every: bool) -> RenderableType:
     if hidden := len(ordered) - len(shown):
         lines.append(Text(f"{hidden} more with --verbose", style="dim"))
     return Group(*lines)
+
+
+def _first(plan: Plan, ordered: Sequence[Alternative]) -> list[Alternative]:
+    """Returns the first few, and the best of each other engine in any case: what it would have given."""
+    fitting = [other for other in ordered if other.peak_bytes <= plan.predicted.memory.budget_bytes]
+    best = {other.engine: other for other in reversed(fitting) if other.engine != plan.engine}
+    others = list(best.values())
+    return [other for other in ordered if other not in others][: NUM_SHOWN - len(others)] + others
 
 
 def _by_class(other: Alternative) -> Iterator[str]:
