@@ -312,3 +312,12 @@ def test_a_trace_tells_tied_parameters_and_what_negative_saved_bytes_are():
         workload=replace(workload, parameters=parameters, blocks=blocks),
     )
     assert "tied: it uses parameters that another block counts" in lines_of(graph_page(graph), 100)
+
+
+def test_the_best_of_the_other_engine_is_among_the_few_alternatives_shown() -> None:
+    more = tuple(alternative(f"slower {n}", (1, 1, 32), 0.21 + n / 1000, 26, f"{n} slower") for n in range(6))
+    plan = PLAN.model_copy(update={"alternatives": (*PLAN.alternatives, *more)})
+    text = "\n".join(lines_of(plan_summary(plan), 100))
+    assert "MiCS / HSDP of 8" in text
+    assert "PaRO IIG" not in text
+    assert "8 more with --verbose" in text
