@@ -30,8 +30,10 @@ def _verdict(chosen: Candidate, other: Candidate) -> str:
     text = _times(chosen.predicted, other.predicted)
     is_tie = same_to_a_thousandth(other.predicted.step_s, chosen.predicted.step_s)
     caused = text if is_tie else f"{text}, mainly {_cause(chosen.predicted, other.predicted)}"
-    if other.engine != chosen.engine:
+    if other.engine != chosen.engine and other.engine == "fsdp":
         return f"cannot be run by this version; by the ideal schedule {caused}"
+    if other.engine != chosen.engine:
+        return f"by DeepSpeed's schedule {caused}"
     if is_tie:
         return text
     mine_s, its_s = chosen.predicted.simulated_step_s, other.predicted.simulated_step_s

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from costmodels.assign import assign
+from costmodels.deepspeed.engine import DEEPSPEED
 from costmodels.degrees import strategies
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Recompute
@@ -13,15 +14,17 @@ from planner.block_table import BlockTable, strategies_of
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
-from planner.choose.compete import able, compete
+from planner.choose.compete import able, candidate, compete
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.play import play
 from planner.choose.setting import Setting
+from planner.choose.space import space
 from planner.choose.systems import name_of, systems
 from planner.errors import InputError, UnsolvedError
 from planner.estimate_blocks import estimate_blocks
 from planner.evaluate import evaluate
 from planner.plan import Infeasible, Plan, SolverReport
+from planner.solve import solve
 from planner.solve_blocks import BlockSolution, solve_blocks
 
 _RECOMPUTES: dict[Recompute | str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
@@ -47,7 +50,8 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
     if solution.step_ns != round(chosen.predicted.step_s * 1e9):
         raise AssertionError("the table and the prediction are the same functions")
     named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
-    others = tuple(compete(asked, system) for system in able(asked, named))
+    others = [compete(asked, system) for system in able(asked, named)]
+    others += [each for each in (_best_of_deepspeed(asked),) if each is not None]
     report = SolverReport(
         status=solution.status,
         objective_s=solution.step_ns / 1e9,
@@ -57,7 +61,7 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         wall_s=time.perf_counter() - started_s,
     )
     timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
-    return assemble(asked, chosen, report, alternatives(chosen, others), {}, timeline=timeline)
+    return assemble(asked, chosen, report, alternatives(chosen, tuple(others)), {}, timeline=timeline)
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:
@@ -73,6 +77,20 @@ def best_of_blocks(asked: Setting) -> Candidate | None:
         return None
     found = block_candidate(asked, solution)
     return replace(found, name=f"best of fsdp: {found.name.removeprefix('strategies ')}")
+
+
+def _best_of_deepspeed(asked: Setting) -> Candidate | None:
+    """Returns DeepSpeed's fastest choice that fits, by the bound alone; None where it has none, or none in time."""
+    as_deepspeed = replace(asked, job=asked.job.model_copy(update={"engine": "deepspeed"}))
+    try:
+        table = space(as_deepspeed)
+        solution = solve(table, time_limit_s=asked.job.solve_time_limit_s)
+    except (InputError, UnsolvedError):
+        return None
+    if solution is None:
+        return None
+    name = name_of(solution.option.strategy, systems(asked.machine.level_sizes, asked.machine.ranks_per_node))
+    return candidate(as_deepspeed, DEEPSPEED, f"best of deepspeed: {name}", table, solution)
 
 
 def block_tables(asked: Setting, budget_bytes: int | None = None) -> tuple[BlockTable, ...]:

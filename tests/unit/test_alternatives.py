@@ -53,6 +53,12 @@ def test_what_no_engine_runs_is_told_so_first():
     )
 
 
+def test_what_deepspeed_runs_is_not_said_to_be_without_an_engine():
+    assert alternatives(other("fsdp"), (other(step_s=0.25),))[1].verdict.startswith(
+        "by DeepSpeed's schedule 25.0% slower"
+    )
+
+
 def test_what_does_not_fit_is_told_in_one_unit():
     assert verdict(other(peak_bytes=2048 * GIB)) == (
         "needs 2,048.00 GiB (backward of blocks.1), has 78.00 GiB; most are activations, 20.00 GiB"

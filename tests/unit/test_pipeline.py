@@ -146,6 +146,7 @@ def test_the_ideal_schedule_is_planned_and_said_not_to_run() -> None:
     assert (found.solver.status, found.solver.gap) == ("OPTIMAL", 0.0)
     assert found.predicted.step_s <= min(other.step_s for other in found.alternatives if other.engine == "fsdp")
     assert any("cannot run it" in warning for warning in found.warnings)
+    assert sum(other.name.startswith("best of deepspeed: ") for other in found.alternatives) == 1
 
 
 def test_unknown_hardware_lists_what_there_is() -> None:
