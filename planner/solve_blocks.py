@@ -60,7 +60,7 @@ from planner.errors import UnsolvedError
 Objectives = tuple[Amount, Amount]
 MAX_DETERMINISTIC_TIME = 60.0
 """CP-SAT's own measure of work, about seconds, for the first objective of each micro-batch."""
-MAX_DETERMINISTIC_TIME_OF_TIES = 0.3
+MAX_DETERMINISTIC_TIME_OF_TIES = 0.1
 """The same for the second objective, which only breaks ties."""
 
 
