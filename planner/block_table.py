@@ -89,7 +89,6 @@ class SecondaryCost:
 class BlockGroup:
     """Equal blocks with what can be chosen for each."""
 
-    block_class: int
     blocks: tuple[int, ...]
     """Indices into `Workload.blocks`, in order of execution."""
     has_params: bool

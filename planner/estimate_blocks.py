@@ -108,7 +108,6 @@ def _group(
 ) -> BlockGroup:
     params, grads, secondaries = costs.of(kind.sizes, shape.num_micro_batches)
     return BlockGroup(
-        block_class=kind.block_class,
         blocks=blocks,
         has_params=kind.sizes.num_params > 0,
         recomputable=kind.recomputable,

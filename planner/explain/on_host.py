@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from costmodels.compute import NS_PER_S
 from costmodels.lower import FilledFormula, fill_in
 from costmodels.network import HostSpeed
 from costmodels.offload import HOST_UPDATE_NS, MOVED_NS, gathered_width, host_width, moved_width
@@ -17,8 +18,6 @@ from costmodels.symbols import (
 )
 from planner.explain.explanation import Line
 from planner.plan import Plan, PlannedStrategy
-
-_NS_PER_S = 10**9
 
 
 def on_host(plan: Plan, host: HostSpeed | None) -> tuple[Line, ...]:
@@ -57,7 +56,7 @@ def _line(name: str, filled: FilledFormula) -> Line:
         name=name,
         formula=filled.formula,
         substituted=f"{filled.substituted} = {filled.value:,} ns",
-        value=filled.value / _NS_PER_S,
+        value=filled.value / NS_PER_S,
         unit="s",
         source=filled.source,
     )
