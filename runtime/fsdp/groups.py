@@ -1,0 +1,38 @@
+"""The process groups between two degrees, each made once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.distributed as dist
+
+Lane = Literal["gather", "reduce"]
+"""Messages of two lanes do not wait for each other: each has communicators of its own."""
+
+
+class Groups:
+    """Makes the group of this rank between two degrees when it is first asked for.
+
+    Every rank must ask for the same degrees in the same order.
+    """
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self._made: dict[tuple[int, int, Lane], dist.ProcessGroup] = {}
+
+    def between(self, inner: int, outer: int, lane: Lane) -> dist.ProcessGroup:
+        """Returns the outer/inner ranks that are equal to this one modulo `inner` in one block of `outer` ranks."""
+        key = (inner, outer, lane)
+        if key not in self._made:
+            if (inner, outer, lane) == (1, self.world_size, "reduce"):
+                self._made[key] = dist.group.WORLD  # type: ignore[assignment]
+            else:
+                first = self.rank // outer * outer + self.rank % inner
+                # Only members make it: on many ranks there are thousands of groups between two degrees.
+                self._made[key] = dist.new_group(
+                    list(range(first, first + outer, inner)),
+                    use_local_synchronization=True,
+                    group_desc=f"{lane} between {inner} and {outer}",
+                )
+        return self._made[key]

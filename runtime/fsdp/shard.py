@@ -1,0 +1,184 @@
+"""Shards a model as a plan says: every block by its own degrees of parameters, gradients and optimizer states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from runtime.fsdp.find_modules import BlockModules, find_modules
+from runtime.fsdp.groups import Groups
+from runtime.fsdp.materialize import Fill, materialize
+from runtime.fsdp.reduction import Reducer
+from runtime.fsdp.spread import Spreader
+from runtime.fsdp.strategies import ShardingPlan, read_plan
+from runtime.fsdp.unit import Unit
+from runtime.ranks import LaunchError
+from runtime.recompute import recompute
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+class Sharded:
+    """What `shard` made of a model: its blocks, and what moves their gradients and parameters."""
+
+    def __init__(self, model: nn.Module, plan: ShardingPlan, units: Sequence[Unit], groups: Groups) -> None:
+        """Joins the blocks; `shard` calls it."""
+        self.model = model
+        self.plan = plan
+        self.units = tuple(units)
+        self.groups = groups
+        self.reducer = Reducer(units, groups, plan.num_micro_batches)
+        self.spreader = Spreader(groups, plan.prefetch)
+        self._ran: dict[Unit, None] = {}
+        for unit in units:
+            for module in unit.modules:
+                module.register_forward_pre_hook(self._before(unit), prepend=True)
+        self._first_forward = model.register_forward_hook(self._after_first_forward)
+
+    def synchronize(self) -> None:
+        """Makes the parameters on every rank those of the last update, where the next forward has not done so yet."""
+        self.spreader.finish()
+
+    def _before(self, unit: Unit) -> Callable[..., None]:
+        def before(*_: Any) -> None:
+            self._ran.setdefault(unit)
+            self.spreader.before_forward(unit)
+
+        return before
+
+    def _after_first_forward(self, *_: Any) -> None:
+        """Once the order of the blocks is known, has each gather those after it ahead."""
+        self._first_forward.remove()
+        ran = list(self._ran)
+        self.spreader.order = tuple(ran) + tuple(unit for unit in self.units if unit not in self._ran)
+        gathered = [unit.modules[0] for unit in ran if unit.group is not None]
+        for place, module in enumerate(gathered):
+            module.set_modules_to_forward_prefetch(gathered[place + 1 : place + 1 + self.plan.prefetch])
+            module.set_modules_to_backward_prefetch(gathered[max(0, place - self.plan.prefetch) : place][::-1])
+        self.reducer.watch_all()
+
+
+def shard(
+    model: nn.Module,
+    plan: ShardingPlan | Mapping[str, Any] | str | Path,
+    *,
+    device: torch.device | None = None,
+    fill: Fill | None = None,
+) -> Sharded:
+    """Shards `model` in place, block by block, so that no rank ever holds more than one whole block that has no memory yet.
+
+    Every rank of the process group calls it with the same model: made on the device "meta", or with equal weights.
+
+    Args:
+        model: In fp32 or in the plan's precision, which it is brought to.
+        plan: A plan's folder, its `plan.json`, or what is in it.
+        device: Where to train; None: the current CUDA device, or the CPU without one.
+        fill: Writes the initial values of a parameter without memory, given its name and the whole fp32 tensor; None:
+            each module's own `reset_parameters`, from the random state that all ranks share.
+
+    Raises:
+        LaunchError: The plan is for another number of ranks or another model, or a parameter cannot be sharded.
+    """
+    read = read_plan(plan)
+    if dist.get_world_size() != read.world_size:
+        raise LaunchError(
+            f"this plan is for {read.world_size} ranks, but {dist.get_world_size()} run; plan again for these"
+        )
+    if device is None:
+        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    groups = Groups()
+    recompute(model, read.recompute_modules)
+    blocks = find_modules(model, read.strategies)
+    units: dict[str, Unit] = {}
+    for block in sorted(blocks, key=lambda each: -each.depth):
+        materialize(model, block.parameters, device, DTYPES[read.precision], fill)
+        units[block.name] = _unit(model, block, groups, device, DTYPES[read.precision])
+    _settle_buffers(model, device, DTYPES[read.precision])
+    _add_root(model, units.values(), groups, device)
+    return Sharded(model, read, [units[block.name] for block in blocks], groups)
+
+
+def _unit(model: nn.Module, block: BlockModules, groups: Groups, device: torch.device, dtype: torch.dtype) -> Unit:
+    own = {name: model.get_parameter(name) for name in block.parameters}
+    trained = [(name, parameter) for name, parameter in own.items() if parameter.requires_grad]
+    modules = [model.get_submodule(name) for name in block.modules]
+    unit = Unit(block.name, block.strategy, modules, trained, groups.rank)
+    sources: list[Any] = [parameter for _, parameter in trained]
+    if block.strategy.param_degree > 1:
+        _refuse_scalars(own)
+        unit.group = _fully_shard(model, block, modules, set(own.values()), groups, device)
+        at = {(each._module_info.module, each._module_info.param_name): each for each in unit.group.fsdp_params}
+        sources = [at[_place(model, name)] for name, _ in trained]
+    unit.adopt(sources, device, dtype)
+    return unit
+
+
+def _fully_shard(
+    model: nn.Module,
+    block: BlockModules,
+    modules: Sequence[nn.Module],
+    own: set[nn.Parameter],
+    groups: Groups,
+    device: torch.device,
+) -> Any:
+    """Returns FSDP2's group of the block's parameters."""
+    strategy = block.strategy
+    reshard: bool | int = strategy.secondary_degree == strategy.param_degree
+    if 1 < strategy.secondary_degree < strategy.param_degree:
+        reshard = strategy.secondary_degree
+    fully_shard(
+        modules[0] if len(modules) == 1 else list(modules),
+        mesh=_mesh(groups, strategy.param_degree, device),
+        reshard_after_forward=reshard,
+        ignored_params={parameter for parameter in model.parameters() if parameter not in own},
+    )
+    first = modules[0]
+    assert isinstance(first, FSDPModule)
+    # Gradients stay where autograd puts them: the runtime reduces them, to degrees that FSDP2 does not know.
+    first.set_requires_gradient_sync(False, recurse=False)
+    first._set_unshard_async_op(True)
+    return first._get_fsdp_state()._fsdp_param_group
+
+
+def _mesh(groups: Groups, degree: int, device: torch.device) -> DeviceMesh:
+    return DeviceMesh.from_group(groups.between(1, degree, "gather"), device.type, mesh_dim_names=("shard",))
+
+
+def _place(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    holder, _, place = name.rpartition(".")
+    return model.get_submodule(holder), place
+
+
+def _refuse_scalars(parameters: Mapping[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        if parameter.dim() == 0:
+            raise LaunchError(
+                f"the parameter {name} is a scalar, which cannot be sharded; give it the shape (1,), or plan its block "
+                "with a param degree of 1"
+            )
+
+
+def _settle_buffers(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    for module_name, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_meta:
+                raise LaunchError(
+                    f"the buffer {name} of {module_name or 'the model'} has no memory; make the model with "
+                    "parameters_without_memory(), which leaves buffers as they are"
+                )
+            setattr(module, name, buffer.to(device, dtype if buffer.is_floating_point() else None))
+
+
+def _add_root(model: nn.Module, units: Iterable[Unit], groups: Groups, device: torch.device) -> None:
+    """Makes the model FSDP2's root, which its blocks need, where no block is at the root itself."""
+    sharded = [unit for unit in units if unit.group is not None]
+    if sharded and not isinstance(model, FSDPModule):
+        degree = sharded[0].strategy.param_degree
+        fully_shard(model, mesh=_mesh(groups, degree, device), ignored_params=set(model.parameters()))
