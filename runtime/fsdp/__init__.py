@@ -1,1 +1,1 @@
-"""Runs a plan on PyTorch's `fully_shard`: parameters, gradients and optimizer states each sharded to a degree of their own."""
+"""Runs a plan on PyTorch's `fully_shard`: each of parameters, gradients and optimizer states has a degree of its own."""

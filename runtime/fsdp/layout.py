@@ -1,11 +1,12 @@
 """Where each element of a block's parameters lies: in gradients sharded to g, in optimizer states sharded to o.
 
-A parameter is sharded over p ranks by rows, as `fully_shard` does it. The shard of each p-rank is cut on into o/p slices
-of equal length (the last ones may be short): the rank r of the world holds slice (r mod o) // p of shard r mod p.
-Gradients sharded to g are whole sets of such slices, so that reducing from g to o, and gathering from o back to p, move
-contiguous memory. For one parameter, in the order of its own elements, the slices are numbered
+A parameter is sharded over p ranks by rows, as `fully_shard` does it. The shard of each p-rank is cut on into o/p
+slices of equal length (the last ones may be short): the rank r of the world holds slice (r mod o) // p of shard
+r mod p. Gradients sharded to g are whole sets of such slices, so that reducing from g to o, and gathering from o back
+to p, move contiguous memory. For one parameter, in the order of its own elements, the slices are numbered
 
-    [y, x, b, a]    shard y x + x' of p, slice b a + a' of that shard;  x = min(p, g), y = p / x,  a = g / x,  b = o / max(p, g)
+    [y, x, b, a]    shard x' of x in set y' of y, and in that shard slice a' of a in set b' of b, where
+                    x = min(p, g), y = p / x, a = g / x, b = o / max(p, g)
 
 and the reduction over g takes them in the order [a, x, b, y]: the piece of rank r mod g first, in it that of the rank
 (r mod o) // g between g and o.

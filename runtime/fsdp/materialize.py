@@ -22,7 +22,7 @@ def materialize(
         parameters: First names of those of the block.
         device: Where to train.
         dtype: Of its floating-point parameters.
-        fill: Writes the values of one parameter, given its name and the tensor; None: `reset_parameters` of each module.
+        fill: Writes the values of one parameter, given its name and the tensor; None: each module's `reset_parameters`.
 
     Raises:
         LaunchError: A module has no `reset_parameters` to fill its parameters with.
@@ -68,7 +68,7 @@ def _fill(model: nn.Module, empty: Sequence[str], fill: Fill | None) -> None:
         reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
         if reset is None:
             raise LaunchError(
-                f"{holder or 'the model'} ({type(module).__name__}) has no reset_parameters, and its parameters have no "
-                "memory: give shard() a `fill` that writes each parameter's initial values"
+                f"{holder or 'the model'} ({type(module).__name__}) has no reset_parameters, and its parameters have "
+                "no memory: give shard() a `fill` that writes each parameter's initial values"
             )
         reset()

@@ -95,10 +95,10 @@ class ShardedOptimizer(Optimizer):
     def backward(self, loss: Tensor) -> None:
         """Runs the backward of one micro-batch of a step, whose loss is the mean over them."""
         scale = self.loss_scale.value if self.loss_scale else 1.0
-        (loss * (scale / self.num_micro_batches)).backward()
+        torch.autograd.backward(loss * (scale / self.num_micro_batches))
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         """Updates the parameters by the gradients of all micro-batches since the last step.
 
         Raises:

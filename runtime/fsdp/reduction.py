@@ -8,6 +8,7 @@ goes on to N. So every message has at least one block's backward to hide behind,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class Reducer:
             if unit.group is None:
                 self.watch(unit)
             else:
-                _after(unit.group, lambda unit=unit: self._block_ended(unit))
+                _after(unit.group, partial(self._block_ended, unit))
 
     @property
     def is_reduced(self) -> bool:
@@ -54,7 +55,7 @@ class Reducer:
         if not unit.reduces_at_once:
             unit.accumulate_in_place()
         for number, leaf in enumerate(unit.leaves()):
-            leaf.register_post_accumulate_grad_hook(self._gradient_hook(unit, number))
+            leaf.register_post_accumulate_grad_hook(self._gradient_hook(unit, number))  # type: ignore[no-untyped-call]
 
     def watch_all(self) -> None:
         """Hooks what is left."""
@@ -65,7 +66,7 @@ class Reducer:
         """Runs what the boundary has left: after fewer micro-batches than were planned, all of it."""
         for unit in self._units:
             if unit.slice is None:
-                self._start(unit, self._to_slice(unit))
+                self._start(self._to_slice(unit))
         self._drain()
 
     def next_step(self) -> None:
@@ -116,9 +117,9 @@ class Reducer:
         del self._missing[unit]
         is_last = self.micro_batch == self._num_micro_batches - 1
         if unit.reduces_at_once or is_last:
-            self._start(unit, self._through(unit, is_last))
+            self._start(self._through(unit, is_last))
 
-    def _start(self, unit: Unit, reduction: Iterator[None]) -> None:
+    def _start(self, reduction: Iterator[None]) -> None:
         self._advance()
         if next(reduction, _OVER) is not _OVER:
             self._in_flight.append(reduction)

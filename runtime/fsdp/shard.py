@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -58,7 +58,7 @@ class Sharded:
         self._first_forward.remove()
         ran = list(self._ran)
         self.spreader.order = tuple(ran) + tuple(unit for unit in self.units if unit not in self._ran)
-        gathered = [unit.modules[0] for unit in ran if unit.group is not None]
+        gathered = [cast(FSDPModule, unit.modules[0]) for unit in ran if unit.group is not None]
         for place, module in enumerate(gathered):
             module.set_modules_to_forward_prefetch(gathered[place + 1 : place + 1 + self.plan.prefetch])
             module.set_modules_to_backward_prefetch(gathered[max(0, place - self.plan.prefetch) : place][::-1])
@@ -72,7 +72,7 @@ def shard(
     device: torch.device | None = None,
     fill: Fill | None = None,
 ) -> Sharded:
-    """Shards `model` in place, block by block, so that no rank ever holds more than one whole block that has no memory yet.
+    """Shards `model` in place, block by block: no rank ever makes the memory of more than one whole block.
 
     Every rank of the process group calls it with the same model: made on the device "meta", or with equal weights.
 

@@ -1,7 +1,7 @@
 """Spreads updated parameters from o back to p, each block's ahead of its first forward after the update.
 
-A block's message starts a block before its parameters are gathered, and it is over when they are: so it hides behind the
-forward of the blocks before it.
+A block's message starts a block before its parameters are gathered, and it is over when they are: so it hides behind
+the forward of the blocks before it.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Spreader:
 
     def _finish(self, unit: Unit) -> None:
         self._start(unit)
-        work, full = self._in_flight.pop(unit, (None, None))
-        if full is None:
+        if unit not in self._in_flight:
             return
+        work, full = self._in_flight.pop(unit)
         work.wait()
         for shard, piece in zip(unit.shards(), unit.layout.pieces, strict=True):
             whole, rest = divmod(shard.numel(), piece.slice_elements)
