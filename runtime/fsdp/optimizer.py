@@ -88,6 +88,11 @@ class ShardedOptimizer(Optimizer):
         """Of the gradients of the last step, before clipping; None where nothing asked for it."""
 
     @property
+    def sharded(self) -> Sharded:
+        """The model that it trains."""
+        return self._sharded
+
+    @property
     def num_micro_batches(self) -> int:
         """Micro-batches of a step."""
         return self._sharded.plan.num_micro_batches
@@ -113,7 +118,7 @@ class ShardedOptimizer(Optimizer):
         self._set_gradients()
         if self._scale_gradients():
             self.inner.step()
-            self._publish()
+            self.publish()
         for values in self.slices.values():
             values.grad = None
         reducer.next_step()
@@ -122,7 +127,7 @@ class ShardedOptimizer(Optimizer):
         """Does nothing: a step leaves no gradients."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Refuses: see `checkpoint.save`, which any other plan can load."""
+        """Refuses: see `runtime.checkpoint`, whose checkpoints any other plan can load."""
         raise NotImplementedError("the states of one rank are no use elsewhere: save with runtime.checkpoint.save")
 
     def _set_gradients(self) -> None:
@@ -161,8 +166,9 @@ class ShardedOptimizer(Optimizer):
         dist.all_reduce(total, group=self._sharded.groups.between(1, world_size, "reduce"))
         return total.sqrt()
 
-    def _publish(self) -> None:
-        """Writes the update into the shards, and has it spread where these are larger."""
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Writes the slices into the shards, and has them spread where these are larger: after whatever changed them."""
         spread = set(spread_units(self._units))
         if not self._is_fp32:
             for unit in self._units:
