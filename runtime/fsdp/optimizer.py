@@ -168,7 +168,7 @@ class ShardedOptimizer(Optimizer):
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Writes the slices into the shards, and has them spread where these are larger: after whatever changed them."""
+        """Writes what has changed the slices into the shards, and has it spread where these are larger."""
         spread = set(spread_units(self._units))
         if not self._is_fp32:
             for unit in self._units:
