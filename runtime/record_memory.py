@@ -29,8 +29,8 @@ class MemoryUse:
     """Greatest within a steady step: the second or a later one, as the first makes the optimizer states."""
     at_rest_bytes: int
     """Least between two steady steps: after some of them a thread of gloo still holds what it has sent."""
-    init_peak_bytes: int
-    """Greatest until the model and the engine were built."""
+    init_peak_bytes: int | None
+    """Greatest until the model and the engine were built; None: nobody said when that was."""
 
 
 class MemoryRecorder:
@@ -73,12 +73,10 @@ class MemoryRecorder:
         """Returns what was measured.
 
         Raises:
-            RuntimeError: Fewer than two steps ran, or `built` was not called: there is no steady step to report.
+            RuntimeError: Fewer than two steps ran: there is no steady step to report.
         """
-        if self._init_peak_bytes is None or len(self._steps) < 2:
-            raise RuntimeError(
-                f"memory of a steady step needs built() and 2 steps; {len(self._steps)} ran. Run at least 2 steps."
-            )
+        if len(self._steps) < 2:
+            raise RuntimeError(f"memory of a steady step needs 2 steps, and {len(self._steps)} ran: run more")
         return MemoryUse(
             peak_bytes=max(peak for peak, _ in self._steps[1:]),
             at_rest_bytes=min(now for _, now in self._steps[1:]),

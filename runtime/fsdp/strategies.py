@@ -28,6 +28,11 @@ class BlockStrategy:
     quantized_gradients: bool = False
     hierarchical: bool = False
 
+    @property
+    def degrees(self) -> tuple[int, int, int, int]:
+        """(p, s, g, o)."""
+        return (self.param_degree, self.secondary_degree, self.grad_degree, self.optim_degree)
+
 
 @dataclass(frozen=True, slots=True)
 class ShardingPlan:
@@ -53,13 +58,7 @@ def read_plan(plan: ShardingPlan | Mapping[str, Any] | str | Path) -> ShardingPl
     """
     if isinstance(plan, ShardingPlan):
         return plan
-    document: Any = plan
-    if isinstance(plan, str | Path):
-        path = Path(plan) / "plan.json" if Path(plan).is_dir() else Path(plan)
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise LaunchError(f"cannot read the plan {path}: {error}") from error
+    document = plan_document(plan)
     try:
         hardware, job = document["hardware"], document["job"]
         return ShardingPlan(
@@ -74,6 +73,22 @@ def read_plan(plan: ShardingPlan | Mapping[str, Any] | str | Path) -> ShardingPl
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise LaunchError(f"this is no plan ({error!r}): give plan.json or its folder") from error
+
+
+def plan_document(plan: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
+    """Returns what is in `plan.json`, given its folder, its path, or just that.
+
+    Raises:
+        LaunchError: The file cannot be read, or is not JSON.
+    """
+    if isinstance(plan, Mapping):
+        return plan
+    path = Path(plan) / "plan.json" if Path(plan).is_dir() else Path(plan)
+    try:
+        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LaunchError(f"cannot read the plan {path}: {error}") from error
+    return document
 
 
 def _strategy(document: Mapping[str, Any]) -> BlockStrategy:
