@@ -10,8 +10,8 @@ CARRIED = "shardplan_runtime"
 _LAUNCH_PY = '''"""Trains {name} as plan.json and ds_config.json beside this file say, on {world} ranks.
 
 Start it by launch.sh, or by any of
-    torchrun --nproc-per-node {per_node} ... launch.py    deepspeed --hostfile FILE launch.py    srun python launch.py
-It needs torch and deepspeed, and this folder; `launch.py --help` lists its options.
+    torchrun --nproc-per-node {per_node} ... launch.py    {deepspeed}srun python launch.py
+It needs {needs}, and this folder; `launch.py --help` lists its options.
 """
 
 import sys
@@ -28,8 +28,7 @@ _LAUNCH_SH = """#!/usr/bin/env bash
 #   one node:       ./launch.sh --steps 10
 #   SLURM:          srun --ntasks={world} --ntasks-per-node={per_node} ./launch.sh
 #   several nodes:  MASTER_ADDR=<first node> NODE_RANK=<0, 1, ...> ./launch.sh    on each node
-#   or, with ssh:   deepspeed --hostfile hostfile launch.py    (see hostfile.example)
-set -euo pipefail
+{deepspeed}set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 {threads}
 if [ "${{SLURM_NTASKS:-0}}" -gt 1 ] && [ -n "${{SLURM_PROCID:-}}" ]; then
@@ -48,7 +47,15 @@ exec python -m torch.distributed.run --nnodes {nodes} --nproc-per-node {per_node
 def launch_py(plan: Plan, carried: str) -> str:
     """Returns `launch.py`, which imports its body from the package `carried`."""
     _, per_node = processes(plan)
-    return _LAUNCH_PY.format(name=plan.model.name, world=plan.hardware.world_size, per_node=per_node, carried=carried)
+    is_deepspeed = plan.engine == "deepspeed"
+    return _LAUNCH_PY.format(
+        name=plan.model.name,
+        world=plan.hardware.world_size,
+        per_node=per_node,
+        carried=carried,
+        deepspeed="deepspeed --hostfile FILE launch.py    " if is_deepspeed else "",
+        needs="torch and deepspeed" if is_deepspeed else "torch",
+    )
 
 
 def launch_sh(plan: Plan) -> str:
@@ -60,8 +67,14 @@ def launch_sh(plan: Plan) -> str:
         # The host's cores update what is offloaded, and torchrun would leave each rank one of them.
         cores = f"$(($(nproc) > {per_node} ? $(nproc) / {per_node} : 1))"
         threads = f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{cores}}}"'
+    by_deepspeed = "#   or, with ssh:   deepspeed --hostfile hostfile launch.py    (see hostfile.example)\n"
     return _LAUNCH_SH.format(
-        name=plan.model.name, world=plan.hardware.world_size, nodes=num_nodes, per_node=per_node, threads=threads
+        name=plan.model.name,
+        world=plan.hardware.world_size,
+        nodes=num_nodes,
+        per_node=per_node,
+        threads=threads,
+        deepspeed=by_deepspeed if plan.engine == "deepspeed" else "",
     )
 
 

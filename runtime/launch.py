@@ -30,7 +30,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         _end_with_parent()
     try:
         settings = read_settings(folder, options.model)
-        ranks = join(settings.device_kind, settings.world_size, settings.needed_ranks_per_node)
+        ranks = join(settings.device_kind, settings.world_size, settings.needed_ranks_per_node, settings.engine)
         with without_noise():
             report = _run(settings, options, ranks)
     except (LaunchError, UsageError) as error:

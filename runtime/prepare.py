@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from runtime.load_model import build, kept_inputs, load_callable
 from runtime.ranks import LaunchError, Ranks
 from runtime.recompute import recompute
 from runtime.settings import Options, Settings
-from runtime.weights import parameters_without_memory, seed_randomness, sharded_model, whole_model
+from runtime.weights import Build, parameters_without_memory, seed_randomness, sharded_model, whole_model
 
 
 def prepare_samples(settings: Settings, options: Options, ranks: Ranks) -> Samples:
@@ -55,14 +54,14 @@ def generated_samples(settings: Settings, seed: int) -> Samples:
 
 
 def prepare_reference(settings: Settings, options: Options, ranks: Ranks) -> nn.Module | None:
-    """Returns the whole model in the first rank's host memory where parameters are sharded; None elsewhere."""
-    if not (settings.shards_parameters and ranks.is_first):
+    """Returns the whole model in the first rank's host memory where its weights are dealt out; None elsewhere."""
+    if not (settings.deals_weights and ranks.is_first):
         return None
     return whole_model(_build(settings, settings.micro_batch_size), options.seed)
 
 
 def prepare_engine(settings: Settings, options: Options, ranks: Ranks, reference: list[nn.Module | None]) -> Any:
-    """Returns the DeepSpeed engine around the model, with the initial weights of the seed.
+    """Returns the engine around the model, with the initial weights of the seed; both engines are called alike.
 
     Args:
         settings: What the emitted files say.
@@ -70,22 +69,39 @@ def prepare_engine(settings: Settings, options: Options, ranks: Ranks, reference
         ranks: This process.
         reference: One item, what `prepare_reference` made; taken out, so that its memory is free afterwards.
     """
-    import deepspeed
-
     maker = _build(settings, settings.micro_batch_size)
-    if settings.shards_parameters:
-        model = sharded_model(maker, options.seed, settings.ds_config, reference.pop())
-        gc.collect()
+    if settings.engine == "fsdp":
+        engine = _fsdp(settings, maker, options.seed, ranks.device, reference)
     else:
-        model = whole_model(maker, options.seed)
-    recompute(model, settings.recompute_modules)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trained, config=dict(settings.ds_config))
+        engine = _deepspeed(settings, maker, options.seed, reference)
     seed_randomness(options.seed, ranks.rank)
     return engine
 
 
-def _build(settings: Settings, num_samples: int) -> Callable[[], tuple[nn.Module, dict[str, Any]]]:
+def _fsdp(settings: Settings, maker: Build, seed: int, device: torch.device, reference: list[nn.Module | None]) -> Any:
+    # It imports what a run of DeepSpeed has no need of, for a second or more.
+    from runtime.sharded_engine import sharded_engine
+
+    assert settings.sharding is not None
+    assert settings.training is not None
+    return sharded_engine(settings.sharding, settings.training, device, maker, seed, reference)
+
+
+def _deepspeed(settings: Settings, maker: Build, seed: int, reference: list[nn.Module | None]) -> Any:
+    import deepspeed
+
+    if settings.deals_weights:
+        model = sharded_model(maker, seed, settings.ds_config, reference.pop())
+        gc.collect()
+    else:
+        model = whole_model(maker, seed)
+    recompute(model, settings.recompute_modules)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=trained, config=dict(settings.ds_config))
+    return engine
+
+
+def _build(settings: Settings, num_samples: int) -> Build:
     def make() -> tuple[nn.Module, dict[str, Any]]:
         return build(settings.spec, settings.kind, settings.arguments, num_samples, settings.sequence_length)
 

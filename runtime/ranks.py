@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.distributed as dist
+
+Engine = Literal["deepspeed", "fsdp"]
 
 
 class LaunchError(Exception):
@@ -32,16 +35,20 @@ class Ranks:
         return self.rank == 0
 
 
-def join(device_kind: Literal["cuda", "cpu"], world_size: int, ranks_per_node: int | None) -> Ranks:
+def join(
+    device_kind: Literal["cuda", "cpu"], world_size: int, ranks_per_node: int | None, engine: Engine = "deepspeed"
+) -> Ranks:
     """Joins the process group and returns this process's place in it.
 
     Args:
         device_kind: `cuda` (NCCL) or `cpu` (gloo). On `cpu` nodes are logical, so that all ranks may share a machine.
         world_size: Ranks that the plan is for.
         ranks_per_node: Ranks that the plan needs on each node; None: any, and nodes may differ.
+        engine: Which one trains; `fsdp` needs torch alone.
 
     Raises:
-        LaunchError: No launcher's environment, other numbers of ranks than the plan's, or too few devices.
+        LaunchError: No launcher's environment, other numbers of ranks than the plan's, too few devices, or no DeepSpeed
+            for a plan that runs on it.
     """
     environment = rank_environment(os.environ)
     os.environ.update(environment)
@@ -54,8 +61,12 @@ def join(device_kind: Literal["cuda", "cpu"], world_size: int, ranks_per_node: i
         torch.cuda.set_device(local_rank)
     else:
         _share_cores(local_world_size)
-    _start_process_group("nccl" if device_kind == "cuda" else "gloo")
     device = torch.device("cuda", local_rank) if device_kind == "cuda" else torch.device("cpu")
+    backend = "nccl" if device_kind == "cuda" else "gloo"
+    if engine == "deepspeed":
+        _start_deepspeed(backend)
+    else:
+        dist.init_process_group(backend, device_id=device if device_kind == "cuda" else None)
     return Ranks(int(environment["RANK"]), world_size, local_rank, local_world_size, device)
 
 
@@ -122,7 +133,7 @@ def _share_cores(local_world_size: int) -> None:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_world_size))
 
 
-def _start_process_group(backend: str) -> None:
+def _start_deepspeed(backend: str) -> None:
     try:
         import deepspeed
     except ImportError as error:

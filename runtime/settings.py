@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from runtime.ranks import LaunchError
+from runtime.fsdp.check_plan import check_plan
+from runtime.fsdp.strategies import ShardingPlan, read_plan
+from runtime.fsdp.training_config import TrainingConfig, read_training_config
+from runtime.ranks import Engine, LaunchError
 
 Kind = Literal["file", "module", "hf_config"]
 
@@ -45,6 +48,11 @@ class Settings:
     sequence_length: int | None
     precision: Literal["bf16", "fp16", "fp32"]
     ds_config: dict[str, Any]
+    engine: Engine = "deepspeed"
+    sharding: ShardingPlan | None = None
+    """What the fsdp engine shards."""
+    training: TrainingConfig | None = None
+    """How the fsdp engine makes a step."""
 
     @property
     def global_batch_size(self) -> int:
@@ -52,15 +60,20 @@ class Settings:
         return self.micro_batch_size * self.num_micro_batches * self.world_size
 
     @property
-    def shards_parameters(self) -> bool:
-        """Whether DeepSpeed shards the parameters (stage 3)."""
-        return int(self.ds_config.get("zero_optimization", {}).get("stage", 0)) == 3
+    def deals_weights(self) -> bool:
+        """Whether ranks make the model without memory, and get what they hold of the first one's weights."""
+        return self.engine == "fsdp" or int(self.ds_config.get("zero_optimization", {}).get("stage", 0)) == 3
 
     @property
     def needed_ranks_per_node(self) -> int | None:
-        """Ranks that every node has to have, where groups smaller than the world end at nodes (hpZ); else None."""
-        is_within = int(self.ds_config.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)) > 1
-        return self.ranks_per_node if is_within else None
+        """Ranks that every node has to have, where groups smaller than the world end at nodes; else None."""
+        return self.ranks_per_node if self._has_groups_within else None
+
+    @property
+    def _has_groups_within(self) -> bool:
+        if self.sharding is not None:
+            return any(1 < degree < self.world_size for each in self.sharding.strategies for degree in each.degrees)
+        return int(self.ds_config.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)) > 1
 
 
 def parse_options(arguments: Sequence[str] | None) -> Options:
@@ -82,17 +95,19 @@ def read_settings(folder: Path, model: str | None) -> Settings:
     """Returns the settings in the emitted files, with the model at `model` where that is given.
 
     Raises:
-        LaunchError: A file is missing or damaged.
+        LaunchError: A file is missing or damaged, or asks for what its engine cannot do.
     """
     plan = _read(folder / "plan.json")
     config = _read(folder / "ds_config.json")
     try:
+        engine = plan["engine"]
         source, job, hardware = plan["model"]["source"], plan["job"], plan["hardware"]
         spec, kind = source["spec"], source["kind"]
         if model is not None:
             spec, kind = model, _kind(model)
         elif kind == "hf_config":
             spec = str(folder / "config.json")
+        training, sharding = _of_fsdp(plan, config) if engine == "fsdp" else (None, None)
         return Settings(
             spec=spec,
             kind=kind,
@@ -107,9 +122,25 @@ def read_settings(folder: Path, model: str | None) -> Settings:
             sequence_length=job["sequence_length"],
             precision=_precision(config),
             ds_config=config,
+            engine=engine,
+            sharding=sharding,
+            training=training,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LaunchError(f"{folder} is damaged ({error!r}); plan again with --out") from error
+
+
+def _of_fsdp(plan: dict[str, Any], config: dict[str, Any]) -> tuple[TrainingConfig, ShardingPlan]:
+    planned = read_plan(plan)
+    training = read_training_config(config, planned.world_size)
+    sharding = replace(
+        planned,
+        num_micro_batches=training.num_micro_batches,
+        precision=training.precision,
+        prefetch=training.prefetch,
+    )
+    check_plan(sharding)
+    return training, sharding
 
 
 def _read(path: Path) -> dict[str, Any]:

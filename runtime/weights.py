@@ -42,10 +42,8 @@ def sharded_model(build: Build, seed: int, config: Mapping[str, Any], reference:
 
     # Given a module, it shards that at once, and puts stage 3's linear operator in place; this one has no parameters.
     sharder = deepspeed.zero.Init(module=nn.Module(), config_dict_or_path=dict(config))
-    with sharder.local_device, parameters_without_memory():
-        torch.manual_seed(seed)
-        model, _ = build()
-    model.train()
+    with sharder.local_device:
+        model = model_without_memory(build, seed)
     whole = dict(reference.named_parameters()) if reference is not None else {}
     names = {parameter: name for name, parameter in model.named_parameters()}
     sharded: dict[nn.Parameter, nn.Parameter] = {}
@@ -55,8 +53,32 @@ def sharded_model(build: Build, seed: int, config: Mapping[str, Any], reference:
                 sharded[parameter] = _with_memory(parameter, whole.get(names[parameter]), sharder)
                 sharder._convert_to_zero_parameters([sharded[parameter]])
             setattr(module, place, sharded[parameter])
-    _deal_buffers(model, reference, sharder.local_device)
+    deal_buffers(model, reference, sharder.local_device)
     return model
+
+
+def model_without_memory(build: Build, seed: int) -> nn.Module:
+    """Returns the model with parameters that have a shape and no memory."""
+    with parameters_without_memory():
+        torch.manual_seed(seed)
+        model, _ = build()
+    return model.train()
+
+
+def dealer(reference: nn.Module | None) -> Callable[[str, torch.Tensor], None]:
+    """Returns what writes a parameter's initial values, given its name and the whole tensor, on all ranks at once.
+
+    Args:
+        reference: The whole model, on the first rank; None on the others.
+    """
+    whole = dict(reference.named_parameters()) if reference is not None else {}
+
+    def deal(name: str, values: torch.Tensor) -> None:
+        if reference is not None:
+            values.copy_(whole[name])
+        dist.broadcast(values, src=0)
+
+    return deal
 
 
 def _children_first(module: nn.Module) -> list[nn.Module]:
@@ -82,7 +104,7 @@ def _with_memory(parameter: nn.Parameter, weights: torch.Tensor | None, sharder:
     return nn.Parameter(value, parameter.requires_grad)
 
 
-def _deal_buffers(model: nn.Module, reference: nn.Module | None, device: torch.device) -> None:
+def deal_buffers(model: nn.Module, reference: nn.Module | None, device: torch.device) -> None:
     """Gives `model` the buffers of the first rank's reference, in the reference's type."""
     for module_name, module in model.named_modules():
         source = reference.get_submodule(module_name) if reference is not None else None

@@ -43,7 +43,7 @@ def assemble(
         chosen: The strategy with what was predicted for it.
         solver: How it was proved.
         alternatives: The others, with their verdicts.
-        ds_config: DeepSpeed's configuration; empty where DeepSpeed has no words for the strategy.
+        ds_config: The engine's configuration, in DeepSpeed's schema.
         warnings: What the user should know beside the trace's own warnings.
         timeline: The step played through; None: it was not.
     """
@@ -122,11 +122,7 @@ def _warnings(asked: Setting, chosen: Candidate) -> tuple[str, ...]:
             f"building the model and the engine needs {bytes_in(unit, memory.init_peak_bytes)} on the device, more "
             f"than the {available} available, although the steps themselves need {peak}"
         )
-    if chosen.engine != "deepspeed":
-        warnings.append(
-            f"this version cannot run it: the times are by the ideal schedule of the engine {chosen.engine}"
-        )
-    elif recomputed := _recomputed(chosen):
+    if chosen.engine == "deepspeed" and (recomputed := _recomputed(chosen)):
         warnings.append(
             f"recomputation ({plural(len(recomputed), 'block')}) is done by launch.py, and ds_config.json cannot ask "
             "for it: a script of your own has to do it too, or plan with --recompute none"

@@ -11,7 +11,7 @@ from costmodels.workload import Workload
 
 _ADAM = {"betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": True, "fused": True}
 
-_OPTIMIZERS: dict[str, dict[str, Any]] = {
+OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01, **_ADAM}},
     # Without adam_w_mode false, DeepSpeed takes the name Adam for AdamW (engine.py, _configure_basic_optimizer).
     "adam": {"type": "Adam", "params": {"lr": 1e-3, "weight_decay": 0.0, "adam_w_mode": False, **_ADAM}},
@@ -20,7 +20,7 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
 """torch's own optimizers with torch's own defaults. `fused` reaches torch.optim through DeepSpeed 0.19.8 and updates
 in place, on CPU and CUDA: no temporary of the size of the states, which the default on CUDA (`foreach`) has."""
 
-_FP16 = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
+FP16 = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
 
 
 def ds_config(
@@ -44,7 +44,7 @@ def ds_config(
         "gradient_clipping": 0.0,
         "steps_per_print": 1_000_000_000,
         "wall_clock_breakdown": False,
-        "optimizer": _OPTIMIZERS[shape.optimizer],
+        "optimizer": OPTIMIZERS[shape.optimizer],
         "zero_optimization": _zero_optimization(knobs) | _on_host(assignment[0], shape),
         "data_types": {"grad_accum_dtype": knobs.grad_accum_precision or shape.precision},
     }
@@ -53,7 +53,7 @@ def ds_config(
     if shape.precision == "bf16":
         config["bf16"] = {"enabled": True, "check_grad_overflow": knobs.check_grad_overflow}
     if shape.precision == "fp16":
-        config["fp16"] = dict(_FP16)
+        config["fp16"] = dict(FP16)
     return config
 
 

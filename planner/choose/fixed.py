@@ -14,6 +14,7 @@ from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
 from planner.choose.compete import best, candidate, table_of
 from planner.choose.ds_config import ds_config
+from planner.choose.fsdp_config import fsdp_config
 from planner.choose.nearest import nearest_text
 from planner.choose.own_script import own_script
 from planner.choose.play import play
@@ -98,7 +99,7 @@ def _given_engine(asked: Setting, strategy: Strategy, given: GivenConfig) -> Eng
 
 def _config(asked: Setting, engine: Engine, chosen: Candidate) -> dict[str, Any]:
     if not isinstance(engine, DeepSpeed):
-        return {}
+        return fsdp_config(chosen.shape)
     knobs = engine.knobs(asked.workload, chosen.assignment, chosen.shape)
     return ds_config(asked.workload, chosen.assignment, chosen.shape, knobs)
 

@@ -15,6 +15,7 @@ from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
 from planner.choose.compete import able, candidate, compete
+from planner.choose.fsdp_config import fsdp_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.play import play
 from planner.choose.setting import Setting
@@ -61,7 +62,8 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         wall_s=time.perf_counter() - started_s,
     )
     timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
-    return assemble(asked, chosen, report, alternatives(chosen, tuple(others)), {}, timeline=timeline)
+    others_beside = alternatives(chosen, tuple(others))
+    return assemble(asked, chosen, report, others_beside, fsdp_config(chosen.shape), timeline=timeline)
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:

@@ -1,4 +1,4 @@
-"""Writes a plan as a folder that runs by itself: the plan, DeepSpeed's configuration, the launcher and its runtime."""
+"""Writes a plan as a folder that runs by itself: the plan, its engine's configuration, the launcher and its runtime."""
 
 from __future__ import annotations
 
@@ -45,13 +45,8 @@ def emit(plan: Plan, folder: Path, force: bool = False, extra_files: Mapping[str
         extra_files: Further text files by name, such as what the plan was made from.
 
     Raises:
-        InputError: The folder exists and `force` is not given or there is no plan in it, it cannot be written, or the
-            plan's engine has no launcher.
+        InputError: The folder exists and `force` is not given or there is no plan in it, or it cannot be written.
     """
-    if plan.engine != "deepspeed":
-        raise InputError(
-            f"a plan for the engine {plan.engine} cannot be emitted yet; plan with --engine deepspeed, which can"
-        )
     check_replaceable(folder, force)
     folder = folder.resolve()
     try:
@@ -124,10 +119,12 @@ def _config_text(spec: Path) -> str:
 
 
 def _carry_runtime(folder: Path) -> None:
-    folder.mkdir()
-    for source in sorted(Path(runtime.__file__).parent.glob("*.py")):
+    origin = Path(runtime.__file__).parent
+    for source in sorted(origin.rglob("*.py")):
+        target = folder / source.relative_to(origin)
+        target.parent.mkdir(parents=True, exist_ok=True)
         text = _IMPORT.sub(rf"\1\2 {CARRIED}", source.read_text(encoding="utf-8"))
-        (folder / source.name).write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
 
 
 def _move(new: Path, folder: Path) -> None:

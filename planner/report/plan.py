@@ -209,10 +209,8 @@ def _waterfall() -> Table:
 
 def written_to(plan: Plan, folder: Path | None) -> RenderableType:
     """Returns where the files are and the next command to type, or how to have them."""
-    if not plan.native_deepspeed:
-        return Text("\nNothing to write: this version cannot run it.", style="dim")
     if folder is None:
-        return Text("\nAdd --out DIR to write the DeepSpeed config and the launcher.", style="dim")
+        return Text("\nAdd --out DIR to write the engine's config and the launcher.", style="dim")
     files = "plan.json, ds_config.json, launch.py, launch.sh, report.html"
     lines = Text.assemble("\nWritten to ", (f"{folder}/", "bold"), f": {files}")
     several_nodes = plan.hardware.device_kind == "cuda" and plan.hardware.world_size > plan.hardware.ranks_per_node

@@ -17,14 +17,16 @@ class LossScale:
 
     value: float = INITIAL
     num_good_steps: int = 0
+    window: int = WINDOW
+    least: float = LEAST
 
     def update(self, norm: float) -> bool:
         """Takes the norm of a step's gradients, the same on all ranks; returns whether they can be used."""
         if not math.isfinite(norm):
-            self.value = max(self.value / 2, LEAST)
+            self.value = max(self.value / 2, self.least)
             self.num_good_steps = 0
             return False
         self.num_good_steps += 1
-        if self.num_good_steps % WINDOW == 0:
+        if self.num_good_steps % self.window == 0:
             self.value *= 2
         return True

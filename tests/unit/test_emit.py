@@ -1,5 +1,6 @@
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,14 +140,18 @@ def test_a_file_is_not_taken_for_a_folder(tmp_path):
     assert path.read_text() == "notes"
 
 
-def test_a_plan_for_an_engine_without_a_launcher_is_refused(tmp_path):
-    with pytest.raises(InputError, match="--engine deepspeed"):
-        emit(PLAN.model_copy(update={"engine": "fsdp"}), tmp_path / "plan")
-    assert not (tmp_path / "plan").exists()
+def test_a_plan_of_the_fsdp_engine_asks_for_torch_alone(tmp_path):
+    emit(PLAN.model_copy(update={"engine": "fsdp", "native_deepspeed": False}), tmp_path / "plan")
+    for name in ("launch.py", "launch.sh"):
+        assert "deepspeed" not in (tmp_path / "plan" / name).read_text()
 
 
 def test_the_whole_runtime_is_carried(tmp_path):
     emit(PLAN, tmp_path / "plan")
     source = Path(runtime.__file__).parent
-    carried = {path.name for path in (tmp_path / "plan" / CARRIED).iterdir()}
-    assert carried == {path.name for path in source.glob("*.py")}
+    folder = tmp_path / "plan" / CARRIED
+    carried = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    assert carried == {path.relative_to(source) for path in source.rglob("*.py")}
+    assert Path("fsdp/shard.py") in carried
+    for path in carried:
+        assert not re.search(r"^\s*(from|import) runtime\b", (folder / path).read_text(), flags=re.MULTILINE), path

@@ -186,9 +186,10 @@ def test_verdicts_are_whole_lines_on_a_narrow_screen():
     assert all(any(other.verdict in line for line in lines) for other in PLAN.alternatives[:5])
 
 
-def test_what_cannot_run_offers_no_files():
-    text = lines_of(written_to(PLAN.model_copy(update={"engine": "fsdp", "native_deepspeed": False}), None), 80)
-    assert "--out" not in "\n".join(text)
+def test_files_are_offered_for_both_engines():
+    for plan in (PLAN, PLAN.model_copy(update={"engine": "fsdp", "native_deepspeed": False})):
+        assert "--out DIR" in "\n".join(lines_of(written_to(plan, None), 80))
+        assert "Next: shardplan run" in "\n".join(lines_of(written_to(plan, Path("here")), 80))
 
 
 def test_a_run_shows_what_was_measured_beside_what_was_predicted():
