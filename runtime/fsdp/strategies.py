@@ -48,6 +48,8 @@ class ShardingPlan:
     recompute_modules: tuple[str, ...] = ()
     prefetch: int = 1
     """Blocks that are gathered ahead of the running one."""
+    error_feedback: bool = True
+    """Whether what a quantization of gradients leaves out is added before the next."""
 
 
 def read_plan(plan: ShardingPlan | Mapping[str, Any] | str | Path) -> ShardingPlan:
@@ -70,6 +72,7 @@ def read_plan(plan: ShardingPlan | Mapping[str, Any] | str | Path) -> ShardingPl
             level_sizes=tuple(level["size"] for level in hardware["levels"]),
             recompute_modules=tuple(document["model"]["recompute_modules"]),
             prefetch=document.get("ds_config", {}).get("shardplan", {}).get("prefetch", 1),
+            error_feedback=document.get("ds_config", {}).get("shardplan", {}).get("error_feedback", True),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise LaunchError(f"this is no plan ({error!r}): give plan.json or its folder") from error
