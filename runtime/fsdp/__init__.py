@@ -1,1 +1,1 @@
-"""Runs a plan on PyTorch's `fully_shard`: each of parameters, gradients and optimizer states has a degree of its own."""
+"""Runs plans on PyTorch's `fully_shard`: parameters, gradients and optimizer states have degrees of their own."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Literal
 
 import torch.distributed as dist
 
 Lane = Literal["gather", "reduce"]
 """Messages of two lanes do not wait for each other: each has communicators of its own."""
+
+
+_NUMBERS = count()
+"""Of what ranks have agreed on, in the order in which all of them do."""
 
 
 class Groups:
@@ -20,6 +26,7 @@ class Groups:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self._made: dict[tuple[int, int, Lane], dist.ProcessGroup] = {}
+        self._num_agreed = 0
 
     def between(self, inner: int, outer: int, lane: Lane) -> dist.ProcessGroup:
         """Returns the outer/inner ranks that are equal to this one modulo `inner` in one block of `outer` ranks."""
@@ -36,3 +43,11 @@ class Groups:
                     group_desc=f"{lane} between {inner} and {outer}",
                 )
         return self._made[key]
+
+    def agree(self, numbers: Sequence[int]) -> list[int]:
+        """Returns the numbers that rank 0 gives, by way of the process group's store: it is no message of a step."""
+        store = dist.distributed_c10d._get_default_store()
+        key = f"shardplan/agreed/{next(_NUMBERS)}"
+        if self.rank == 0:
+            store.set(key, ",".join(map(str, numbers)))
+        return [int(number) for number in store.get(key).decode().split(",") if number]

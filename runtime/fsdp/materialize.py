@@ -38,7 +38,7 @@ def materialize(
             empty.append(name)
         else:
             parameter.data = _cast(parameter.data.to(device), dtype)
-    _replace(model, replaced)
+    replace(model, replaced)
     _fill(model, empty, fill)
     for parameter in replaced.values():
         parameter.data = _cast(parameter.data, dtype)
@@ -48,7 +48,8 @@ def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
     return (values.to(dtype) if values.is_floating_point() else values).contiguous()
 
 
-def _replace(model: nn.Module, replaced: dict[nn.Parameter, nn.Parameter]) -> None:
+def replace(model: nn.Module, replaced: dict[nn.Parameter, nn.Parameter]) -> None:
+    """Puts parameters in the place of others, everywhere in the model."""
     if not replaced:
         return
     for module in model.modules():

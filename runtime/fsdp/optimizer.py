@@ -11,23 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from runtime.fsdp.check_elementwise import check_elementwise
 from runtime.fsdp.loss_scale import LossScale
 from runtime.fsdp.shard import Sharded
 from runtime.fsdp.spread import spread_units
 from runtime.fsdp.unit import Unit
 from runtime.ranks import LaunchError
-
-ELEMENTWISE = frozenset(
-    {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
-)
-"""Optimizers of torch 2.13 that update each element from its own gradient and states alone."""
-
-_REFUSED = {
-    "Adafactor": "its states are sums over rows and columns of a parameter, which a rank has only pieces of",
-    "LBFGS": "it needs several evaluations of the whole model, and inner products of whole gradients",
-    "Muon": "it orthogonalizes whole matrices, which a rank has only pieces of",
-    "SparseAdam": "gradients that are reduced between ranks are dense",
-}
 
 
 class ShardedOptimizer(Optimizer):
@@ -66,7 +55,7 @@ class ShardedOptimizer(Optimizer):
         Raises:
             LaunchError: The optimizer is not elementwise, or a parameter is not one of the model's.
         """
-        _check_elementwise(make, elementwise)
+        check_elementwise(make, elementwise)
         self._sharded = sharded
         self.max_norm = max_norm
         self._units = [unit for unit in sharded.units if unit.is_trained]
@@ -79,13 +68,16 @@ class ShardedOptimizer(Optimizer):
         if "fused" in inspect.signature(make).parameters and not {"fused", "foreach"} & defaults.keys():
             # In place: the default on CUDA (foreach) has temporaries as large as the states.
             defaults["fused"] = True
-        self.inner = make(_groups(self._named(params)), **defaults)
+        self.inner = make(self._named(params), **defaults)
         super().__init__(self.inner.param_groups, self.inner.defaults)
         self.param_groups = self.inner.param_groups
         self.state = self.inner.state
+        self._num_scaled = 0
+        """Backwards of this step that went through `backward`."""
         self.loss_scale = LossScale() if sharded.plan.precision == "fp16" else None
         self.norm: float | None = None
         """Of the gradients of the last step, before clipping; None where nothing asked for it."""
+        sharded.model.register_load_state_dict_post_hook(lambda *_: self._take_parameters())  # type: ignore[no-untyped-call]
 
     @property
     def sharded(self) -> Sharded:
@@ -98,37 +90,86 @@ class ShardedOptimizer(Optimizer):
         return self._sharded.plan.num_micro_batches
 
     def backward(self, loss: Tensor) -> None:
-        """Runs the backward of one micro-batch of a step, whose loss is the mean over them."""
+        """Runs the backward of one micro-batch of a step.
+
+        A step takes the mean of its micro-batches' losses, also where fewer than planned have run. Whoever calls
+        `loss.backward()` instead divides the loss by their number.
+
+        Args:
+            loss: (), of this rank's samples; ranks count alike.
+
+        Raises:
+            LaunchError: All micro-batches of the step have had their backward.
+        """
+        self._sharded.reducer.check_room()
         scale = self.loss_scale.value if self.loss_scale else 1.0
         torch.autograd.backward(loss * (scale / self.num_micro_batches))
+        self._num_scaled += 1
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         """Updates the parameters by the gradients of all micro-batches since the last step.
 
+        A parameter without a gradient counts as one with a gradient of zeros.
+
         Raises:
-            RuntimeError: There was no backward.
+            LaunchError: There was no backward, one failed, or some of fp16 went past `backward`, which scales the loss.
         """
         reducer = self._sharded.reducer
+        reducer.check()
         if reducer.micro_batch == 0:
-            raise RuntimeError("optimizer.step() without a backward before it: there are no gradients")
+            raise LaunchError("optimizer.step() without a backward before it: there are no gradients")
+        if self._num_scaled not in (0, reducer.micro_batch) or (self.loss_scale and not self._num_scaled):
+            raise LaunchError(
+                f"{reducer.micro_batch - self._num_scaled} of the step's {reducer.micro_batch} backwards did not go "
+                "through optimizer.backward(loss), which scales the loss: call it for all of them"
+            )
         reducer.finish_step()
-        # Before the last update has come to all ranks, this one must not be written over it.
+        # Before the last update has come to all ranks, this one must not be written over it; and what was gathered
+        # since the last backward will be out of date.
         self._sharded.synchronize()
+        self._sharded.shard_again()
         self._set_gradients()
         if self._scale_gradients():
             self.inner.step()
             self.publish()
-        for values in self.slices.values():
-            values.grad = None
+        self._forget_gradients()
         reducer.next_step()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing: a step leaves no gradients."""
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002
+        """Gives up the gradients of a step that has begun, also where it failed; after a step there are none.
+
+        Every rank must call it at the same place in the step.
+        """
+        if self._sharded.reducer.has_begun:
+            self._sharded.give_up_step()
+            self._forget_gradients()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Updates more parameters of the model, by options of their own."""
+        if hasattr(self, "param_groups") and self.param_groups is self.inner.param_groups:
+            self.inner.add_param_group(self._named([param_group])[0])
+        else:
+            super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
         """Refuses: see `runtime.checkpoint`, whose checkpoints any other plan can load."""
         raise NotImplementedError("the states of one rank are no use elsewhere: save with runtime.checkpoint.save")
+
+    def _forget_gradients(self) -> None:
+        self._num_scaled = 0
+        for values in self.slices.values():
+            values.grad = None
+
+    @torch.no_grad()
+    def _take_parameters(self) -> None:
+        """Takes what was loaded into the model."""
+        for unit in self._units:
+            for name, values in zip(unit.names, unit.slices_of_shards(), strict=True):
+                if self._is_fp32:
+                    self.slices[name].data = values
+                else:
+                    self.slices[name].copy_(values)
 
     def _set_gradients(self) -> None:
         for unit in self._units:
@@ -140,6 +181,8 @@ class ShardedOptimizer(Optimizer):
     def _scale_gradients(self) -> bool:
         """Makes sums means, and clips them; returns whether they can be used."""
         factor = 1.0 / self._sharded.groups.world_size
+        if self._num_scaled:
+            factor *= self.num_micro_batches / self._num_scaled
         if self.loss_scale:
             factor /= self.loss_scale.value
         if self.max_norm > 0 or self.loss_scale:
@@ -202,18 +245,3 @@ class ShardedOptimizer(Optimizer):
                     f"{each if isinstance(each, str) else 'a tensor'} is no parameter of the sharded model"
                 )
         return found
-
-
-def _groups(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [group for group in groups if group["params"]]
-
-
-def _check_elementwise(make: Callable[..., Optimizer], elementwise: bool | None) -> None:
-    name = getattr(make, "__name__", str(make))
-    if elementwise or (elementwise is None and name in ELEMENTWISE):
-        return
-    reason = _REFUSED.get(name, "it is not known to update each element by itself; if it does, give elementwise=True")
-    raise LaunchError(
-        f"optimizer {name} cannot run on sharded optimizer states: {reason}. Use AdamW, Adam or SGD, or plan with "
-        "--engine deepspeed"
-    )

@@ -9,13 +9,14 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from runtime.fsdp.find_modules import BlockModules, find_modules
+from runtime.fsdp.gather import gather, mesh, place_of
 from runtime.fsdp.groups import Groups
 from runtime.fsdp.materialize import Fill, materialize
-from runtime.fsdp.reduction import Reducer
+from runtime.fsdp.quantize_collectives import quantize_collectives
+from runtime.fsdp.reducer import Reducer
 from runtime.fsdp.spread import Spreader
 from runtime.fsdp.strategies import ShardingPlan, read_plan
 from runtime.fsdp.unit import Unit
@@ -37,32 +38,67 @@ class Sharded:
         self.reducer = Reducer(units, groups, plan.num_micro_batches)
         self.spreader = Spreader(groups, plan.prefetch)
         self._ran: dict[Unit, None] = {}
+        """Blocks by their first use in the first forward."""
+        self._ran_last: dict[Unit, None] = {}
+        """By their last."""
         for unit in units:
             for module in unit.modules:
                 module.register_forward_pre_hook(self._before(unit), prepend=True)
+                module.register_forward_hook(self._after(unit))
         self._first_forward = model.register_forward_hook(self._after_first_forward)
+        model.register_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
+        model.register_load_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
         """Makes the parameters on every rank those of the last update, where the next forward has not done so yet."""
         self.spreader.finish()
 
+    def shard_again(self) -> None:
+        """Drops all that is gathered: what comes next is gathered anew."""
+        for unit in self.units:
+            unit.shard_again()
+
+    def give_up_step(self) -> None:
+        """Drops the gradients of an unfinished step, also after a forward or a backward that failed.
+
+        Every rank must call it at the same place in the step: messages in flight come to their end first.
+        """
+        self.reducer.give_up()
+        if isinstance(self.model, FSDPModule):
+            self.model._get_fsdp_state()._reset_iter_state()
+
     def _before(self, unit: Unit) -> Callable[..., None]:
         def before(*_: Any) -> None:
+            self.reducer.check()
             self._ran.setdefault(unit)
+            self._ran_last.pop(unit, None)
+            self._ran_last[unit] = None
             self.spreader.before_forward(unit)
 
         return before
 
+    def _after(self, unit: Unit) -> Callable[..., None]:
+        def after(*_: Any) -> None:
+            if unit.is_ready:
+                self.reducer.watch(unit)
+
+        return after
+
     def _after_first_forward(self, *_: Any) -> None:
         """Once the order of the blocks is known, has each gather those after it ahead."""
         self._first_forward.remove()
-        ran = list(self._ran)
-        self.spreader.order = tuple(ran) + tuple(unit for unit in self.units if unit not in self._ran)
-        gathered = [cast(FSDPModule, unit.modules[0]) for unit in ran if unit.group is not None]
-        for place, module in enumerate(gathered):
-            module.set_modules_to_forward_prefetch(gathered[place + 1 : place + 1 + self.plan.prefetch])
-            module.set_modules_to_backward_prefetch(gathered[max(0, place - self.plan.prefetch) : place][::-1])
-        self.reducer.watch_all()
+        ran, depth = list(self._ran), self.plan.prefetch
+        gathered = [unit for unit in ran if unit.group is not None]
+        ahead = {unit: gathered[place + 1 : place + 1 + depth] for place, unit in enumerate(gathered)}
+        self.spreader.learn_order(ran + [unit for unit in self.units if unit not in self._ran], ahead)
+        self.reducer.learn_order(ran)
+        backward = [unit for unit in reversed(self._ran_last) if unit.group is not None]
+        for place, unit in enumerate(backward):
+            module = cast(FSDPModule, unit.modules[0])
+            module.set_modules_to_forward_prefetch([cast(FSDPModule, each.modules[0]) for each in ahead[unit]])
+            module.set_modules_to_backward_prefetch(
+                [cast(FSDPModule, each.modules[0]) for each in backward[place + 1 : place + 1 + depth]]
+            )
 
 
 def shard(
@@ -99,7 +135,8 @@ def shard(
     units: dict[str, Unit] = {}
     for block in sorted(blocks, key=lambda each: -each.depth):
         materialize(model, block.parameters, device, DTYPES[read.precision], fill)
-        units[block.name] = _unit(model, block, groups, device, DTYPES[read.precision])
+        units[block.name] = unit = _unit(model, block, groups, device, DTYPES[read.precision])
+        quantize_collectives(unit, groups, read.ranks_per_node, device, error_feedback=read.error_feedback)
     _settle_buffers(model, device, DTYPES[read.precision])
     _add_root(model, units.values(), groups, device)
     return Sharded(model, read, [units[block.name] for block in blocks], groups)
@@ -112,57 +149,11 @@ def _unit(model: nn.Module, block: BlockModules, groups: Groups, device: torch.d
     unit = Unit(block.name, block.strategy, modules, trained, groups.rank)
     sources: list[Any] = [parameter for _, parameter in trained]
     if block.strategy.param_degree > 1:
-        _refuse_scalars(own)
-        unit.group = _fully_shard(model, block, modules, set(own.values()), groups, device)
+        unit.group = gather(model, modules, block.parameters, block.strategy, groups, device)
         at = {(each._module_info.module, each._module_info.param_name): each for each in unit.group.fsdp_params}
-        sources = [at[_place(model, name)] for name, _ in trained]
+        sources = [at[place_of(model, name)] for name, _ in trained]
     unit.adopt(sources, device, dtype)
     return unit
-
-
-def _fully_shard(
-    model: nn.Module,
-    block: BlockModules,
-    modules: Sequence[nn.Module],
-    own: set[nn.Parameter],
-    groups: Groups,
-    device: torch.device,
-) -> Any:
-    """Returns FSDP2's group of the block's parameters."""
-    strategy = block.strategy
-    reshard: bool | int = strategy.secondary_degree == strategy.param_degree
-    if 1 < strategy.secondary_degree < strategy.param_degree:
-        reshard = strategy.secondary_degree
-    fully_shard(
-        modules[0] if len(modules) == 1 else list(modules),
-        mesh=_mesh(groups, strategy.param_degree, device),
-        reshard_after_forward=reshard,
-        ignored_params={parameter for parameter in model.parameters() if parameter not in own},
-    )
-    first = modules[0]
-    assert isinstance(first, FSDPModule)
-    # Gradients stay where autograd puts them: the runtime reduces them, to degrees that FSDP2 does not know.
-    first.set_requires_gradient_sync(False, recurse=False)
-    first._set_unshard_async_op(True)
-    return first._get_fsdp_state()._fsdp_param_group
-
-
-def _mesh(groups: Groups, degree: int, device: torch.device) -> DeviceMesh:
-    return DeviceMesh.from_group(groups.between(1, degree, "gather"), device.type, mesh_dim_names=("shard",))
-
-
-def _place(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    holder, _, place = name.rpartition(".")
-    return model.get_submodule(holder), place
-
-
-def _refuse_scalars(parameters: Mapping[str, nn.Parameter]) -> None:
-    for name, parameter in parameters.items():
-        if parameter.dim() == 0:
-            raise LaunchError(
-                f"the parameter {name} is a scalar, which cannot be sharded; give it the shape (1,), or plan its block "
-                "with a param degree of 1"
-            )
 
 
 def _settle_buffers(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
@@ -181,4 +172,7 @@ def _add_root(model: nn.Module, units: Iterable[Unit], groups: Groups, device: t
     sharded = [unit for unit in units if unit.group is not None]
     if sharded and not isinstance(model, FSDPModule):
         degree = sharded[0].strategy.param_degree
-        fully_shard(model, mesh=_mesh(groups, degree, device), ignored_params=set(model.parameters()))
+        fully_shard(model, mesh=mesh(groups, degree, device), ignored_params=set(model.parameters()))
+    if sharded:
+        # Whichever module runs first: the model is the root.
+        cast(FSDPModule, model)._get_fsdp_state()._lazy_init()

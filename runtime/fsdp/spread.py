@@ -6,7 +6,7 @@ the forward of the blocks before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,14 @@ class Spreader:
         self._updated: dict[Unit, Callable[[Tensor], None]] = {}
         """Blocks whose update waits, with what writes this rank's slice."""
         self._in_flight: dict[Unit, tuple[Any, Tensor]] = {}
+        self._place: dict[Unit, int] = {}
+        self._ahead: Mapping[Unit, Sequence[Unit]] = {}
+
+    def learn_order(self, order: Sequence[Unit], ahead: Mapping[Unit, Sequence[Unit]]) -> None:
+        """Takes the order of the blocks in forward, and for each those whose gathers start with it."""
+        self.order = tuple(order)
+        self._place = {unit: place for place, unit in enumerate(order)}
+        self._ahead = ahead
 
     @torch.no_grad()
     def update(self, updated: dict[Unit, Callable[[Tensor], None]]) -> None:
@@ -45,12 +53,9 @@ class Spreader:
         """Makes the parameters of a block, and of those whose gather starts with it, those of the update."""
         if not self._updated and not self._in_flight:
             return
-        place = self.order.index(unit) if unit in self.order else len(self.order)
-        for later in self.order[place : place + self._prefetch + 1]:
-            if later is unit or later.group is not None:
-                self._finish(later)
-        self._finish(unit)
-        self._start_until(place + self._prefetch + 1)
+        for each in (unit, *self._ahead.get(unit, ())):
+            self._finish(each)
+        self._start_until(self._place.get(unit, len(self.order)) + self._prefetch + 1)
 
     @torch.no_grad()
     def finish(self) -> None:
