@@ -138,6 +138,7 @@ def _of_fsdp(plan: dict[str, Any], config: dict[str, Any]) -> tuple[TrainingConf
         num_micro_batches=training.num_micro_batches,
         precision=training.precision,
         prefetch=training.prefetch,
+        error_feedback=training.error_feedback,
     )
     check_plan(sharding)
     return training, sharding

@@ -45,6 +45,8 @@ class TrainingConfig:
     initial_loss_scale: float = INITIAL
     loss_scale_window: int = WINDOW
     least_loss_scale: float = LEAST
+    error_feedback: bool = True
+    """Whether what a quantization of gradients leaves out is added before the next."""
 
     def loss_scale(self) -> LossScale | None:
         """Returns the loss scale to begin with; None but in fp16."""
@@ -87,6 +89,7 @@ def read_training_config(config: Mapping[str, Any], world_size: int) -> Training
         initial_loss_scale=2.0 ** _number(fp16.get("initial_scale_power", 16), "fp16.initial_scale_power"),
         loss_scale_window=_whole({"loss_scale_window": WINDOW, **fp16}, "loss_scale_window"),
         least_loss_scale=_number(fp16.get("min_loss_scale", LEAST), "fp16.min_loss_scale"),
+        error_feedback=_flag(_section(config, "shardplan").get("error_feedback", True), "shardplan.error_feedback"),
     )
 
 
@@ -144,6 +147,12 @@ def _whole(config: Mapping[str, Any], key: str, least: int = 1) -> int:
     value = config.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise LaunchError(f"ds_config.json has {key} {value!r}: write a whole number, {least} or more")
+    return value
+
+
+def _flag(value: Any, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise LaunchError(f"ds_config.json has {key} {value!r}: write true or false")
     return value
 
 
