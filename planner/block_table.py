@@ -2,8 +2,8 @@
 
 For an engine whose blocks can differ (`costmodels.fsdp`), every cost of a step is a sum over its blocks, each by its
 own strategy, or a maximum of such sums. Within a block it is a sum again: of what (p, o), (g, o) and (p, s) cost, and
-of what recomputation costs. Equal blocks form a group, and a choice says for each group how many of its blocks have
-each strategy and how many are recomputed.
+of what recomputation costs; where shards are padded, (g, o) costs more for some p than for others. Equal blocks form a
+group, and a choice says for each group how many of its blocks have each strategy and how many are recomputed.
 
 Which block has which follows from an order, so that no two choices differ by names alone. The first blocks are the
 recomputed ones: a forward that runs again finds least alive there. Strategies come in the order of their manners
@@ -53,10 +53,15 @@ class ParamCost:
 
 @dataclass(frozen=True, slots=True)
 class GradCost:
-    """What (g, o) cost one block, in whole ns and bytes."""
+    """What (g, o) cost one block whose parameters are sharded to one of some p, in whole ns and bytes.
+
+    Only through the padding of shards does it depend on p.
+    """
 
     grad_degree: int
     optim_degree: int
+    param_degrees: tuple[int, ...]
+    """All p that divide o and pad alike."""
     reduced: Sent
     """In every micro-batch."""
     boundary: Sent
@@ -150,6 +155,8 @@ class BlockTable:
     stretches: tuple[Stretch, ...]
     always_bytes: int
     """Held whatever is chosen: the model's buffers."""
+    control_ns: int = 0
+    """Of what all ranks agree on before the update."""
 
 
 class GroupChoice(NamedTuple):

@@ -47,12 +47,12 @@ def _chosen(table: BlockTable, choice: Choice) -> _Chosen:
     found: _Chosen = []
     for group, (strategies, _) in zip(table.groups, choice, strict=True):
         params = {(each.param_degree, each.optim_degree): each for each in group.params}
-        grads = {(each.grad_degree, each.optim_degree): each for each in group.grads}
+        grads = {(p, each.grad_degree, each.optim_degree): each for each in group.grads for p in each.param_degrees}
         secondaries = {(each.param_degree, each.secondary_degree): each for each in group.secondaries}
         found += [
             _Blocks(
                 params[each.param_degree, each.optim_degree],
-                grads[each.grad_degree, each.optim_degree],
+                grads[each.degrees],
                 secondaries[each.param_degree, each.secondary_degree],
                 number,
             )
@@ -92,7 +92,7 @@ def _step_ns(table: BlockTable, choice: Choice, chosen: _Chosen) -> int:
         reductions_ns + total(lambda b: b.grad.boundary.duration_ns) - backward_hidden_ns,
     )
     optimizers_ns = total(lambda b: b.param.optimizer_ns)
-    return forward_ns + max(forward_bounds) + backward_ns + max(backward_bounds) + optimizers_ns
+    return forward_ns + max(forward_bounds) + backward_ns + max(backward_bounds) + optimizers_ns + table.control_ns
 
 
 def _peaks(table: BlockTable, choice: Choice, output_bytes: int) -> Iterator[int]:

@@ -17,8 +17,10 @@ from costmodels.degrees import legal_degrees, nests
 from costmodels.engine import Message
 from costmodels.fsdp.holds import manner_of
 from costmodels.fsdp.memory import output_bytes, slice_bytes, spread_bytes
-from costmodels.fsdp.traffic import BlockTraffic, is_sent
-from costmodels.states import StateBytes, num_block_params, state_bytes, state_widths
+from costmodels.fsdp.sizes import BlockSizes, block_sizes
+from costmodels.fsdp.states import block_state_bytes
+from costmodels.fsdp.traffic import BlockTraffic, control, gathered_blocks, is_sent
+from costmodels.states import StateBytes, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 from planner.block_table import BlockGroup, BlockTable, GradCost, ParamCost, SecondaryCost, Sent, manners_of
@@ -30,8 +32,8 @@ from planner.machine import Machine
 class _Sizes(NamedTuple):
     """What decides the messages and states of a block."""
 
-    num_params: int
-    num_trainable: int
+    sizes: BlockSizes
+    is_run: bool
     differentiated: bool
 
 
@@ -80,7 +82,8 @@ def _table(
         for name in ("forward", "backward")
     )
     held = stretches(workload, groups, shape)
-    return BlockTable(shape, groups, forward, backward, held, workload.buffer_bytes)
+    control_ns = sum(sum_messages(control(shape), machine.network, machine.speed).duration.values())
+    return BlockTable(shape, groups, forward, backward, held, workload.buffer_bytes, control_ns)
 
 
 def _compute(workload: Workload, machine: Machine, shape: StepShape) -> dict[tuple[str, int], Computed]:
@@ -94,10 +97,11 @@ def _compute(workload: Workload, machine: Machine, shape: StepShape) -> dict[tup
 
 
 def _kinds(workload: Workload, compute: dict[tuple[str, int], Computed]) -> Iterable[_Kind]:
-    for index, block in enumerate(workload.blocks):
+    run, differentiated = gathered_blocks(workload)
+    for index, (block, sizes) in enumerate(zip(workload.blocks, block_sizes(workload), strict=True)):
         yield _Kind(
             block.block_class,
-            _Sizes(*num_block_params(workload, block), ("backward", index) in compute),
+            _Sizes(sizes, index in run, index in differentiated),
             block.recomputable,
             compute.get(("forward", index), Computed()) if block.recomputable else Computed(),
         )
@@ -109,7 +113,7 @@ def _group(
     params, grads, secondaries = costs.of(kind.sizes, shape.num_micro_batches)
     return BlockGroup(
         blocks=blocks,
-        has_params=kind.sizes.num_params > 0,
+        has_params=bool(kind.sizes.sizes.parameters),
         recomputable=kind.recomputable,
         least_recomputed=len(blocks) if kind.recomputable and False not in may_recompute else 0,
         most_recomputed=len(blocks) if kind.recomputable and True in may_recompute else 0,
@@ -117,7 +121,7 @@ def _group(
         params=params,
         grads=grads,
         secondaries=secondaries,
-        pairs=costs.pairs if kind.sizes.num_params else (),
+        pairs=costs.pairs if kind.sizes.sizes.parameters else (),
         manners=manners_of(secondaries, grads),
     )
 
@@ -138,7 +142,7 @@ class _AllCosts:
         """Returns what a step of so many micro-batches costs by (p, o), by (g, o) and by (p, s)."""
         if sizes not in self._known:
             costs = _Costs(sizes, self._machine, self._shape)
-            degrees = self._degrees if sizes.num_params else (1,)
+            degrees = self._degrees if sizes.sizes.parameters else (1,)
             self._known[sizes] = (
                 tuple(costs.of_params(degrees)),
                 tuple(costs.of_grads(degrees)),
@@ -173,12 +177,13 @@ class _Costs:
     """The costs of a block by the degrees that decide them, in a step of one micro-batch."""
 
     def __init__(self, sizes: _Sizes, machine: Machine, shape: StepShape) -> None:
-        self._sizes, self._machine, self._shape = sizes, machine, shape
+        self._known, self._machine, self._shape = sizes, machine, shape
+        self._sizes = sizes.sizes
         self._widths = state_widths(shape.precision, shape.optimizer)
 
-    def of_params(self, degrees: tuple[int, ...]) -> Iterator[ParamCost]:
+    def of_params(self, degrees: Sequence[int]) -> Iterator[ParamCost]:
         """Yields every (p, o), in ascending order."""
-        forward = {p: self._sent([self._block(p, p, p, p).forward()]) for p in degrees}
+        forward = {p: self._sent([self._block(p, p, p, p).forward()] * self._known.is_run) for p in degrees}
         optimizer_ns = {o: self._optimizer_ns(o) for o in degrees}
         for p, o in _nested(degrees):
             strategy = Strategy(p, p, o, o)
@@ -189,36 +194,53 @@ class _Costs:
                 spread=self._sent([self._block(p, p, p, o).update()]),
                 optimizer_ns=optimizer_ns[o],
                 rest_bytes=states.parameters + states.optimizer_states,
-                spread_bytes=spread_bytes(self._sizes.num_trainable, strategy, self._widths),
+                spread_bytes=spread_bytes(self._sizes, strategy, self._widths),
             )
 
-    def of_grads(self, degrees: tuple[int, ...]) -> Iterator[GradCost]:
-        """Yields every (g, o), in ascending order."""
-        reduced = {g: self._sent(self._block(1, 1, g, g).backward()) for g in degrees}
+    def of_grads(self, degrees: Sequence[int]) -> Iterator[GradCost]:
+        """Yields every (g, o), in ascending order, once for all p that pad alike."""
+        alike: dict[int, list[tuple[int, ...]]] = {}
+        for o in degrees:
+            by_slice: dict[int, list[int]] = {}
+            for p in degrees:
+                if o % p == 0:
+                    by_slice.setdefault(self._sizes.slice_elements(p, o), []).append(p)
+            alike[o] = [tuple(each) for each in by_slice.values()]
+        reduced: dict[tuple[int, int], Sent] = {}
         for g, o in _nested(degrees):
-            strategy = Strategy(1, 1, g, o)
-            yield GradCost(
-                *(g, o),
-                reduced=reduced[g],
-                boundary=self._sent(self._block(1, 1, g, o).boundary()),
-                rest_bytes=self._states(strategy).gradients,
-                update_bytes=slice_bytes(self._sizes.num_trainable, strategy, self._shape),
-                output_bytes=output_bytes(self._sizes.num_trainable, strategy, self._widths),
-            )
+            for params in alike[o]:
+                p = params[0]
+                strategy = Strategy(p, p, g, o)
+                elements = o * self._sizes.slice_elements(p, o)
+                if (g, elements) not in reduced:
+                    reduced[g, elements] = self._sent(self._gradients(strategy))
+                yield GradCost(
+                    *(g, o, params),
+                    reduced=reduced[g, elements],
+                    boundary=self._sent(self._block(p, p, g, o).boundary()),
+                    rest_bytes=self._states(strategy).gradients,
+                    update_bytes=slice_bytes(self._sizes, strategy, self._shape),
+                    output_bytes=output_bytes(self._sizes, strategy, self._widths),
+                )
 
-    def of_secondaries(self, degrees: tuple[int, ...]) -> Iterator[SecondaryCost]:
+    def of_secondaries(self, degrees: Sequence[int]) -> Iterator[SecondaryCost]:
         """Yields every (p, s), in ascending order."""
-        # A block that reduces nothing sends in backward what it gathers.
-        gather = {s: self._sent(self._block(s, s, 1, s).backward()) for s in degrees}
+        gathers: dict[tuple[int, int], Sent] = {}
         for s, p in _nested(degrees):
             strategy = Strategy(p, s, p, p)
-            yield SecondaryCost(p, s, manner_of(strategy).gathered, gather[s], self._states(strategy).secondary)
+            key = (s, self._sizes.gathered_elements(p))
+            if key not in gathers:
+                gathers[key] = self._sent(self._block(p, s, p, p).gathers_again())
+            yield SecondaryCost(p, s, manner_of(strategy).gathered, gathers[key], self._states(strategy).secondary)
+
+    def _gradients(self, strategy: Strategy) -> list[Message]:
+        return list(BlockTraffic(strategy, *self._known, self._shape, self._widths).reductions())
 
     def _states(self, strategy: Strategy) -> StateBytes:
-        return state_bytes(self._sizes.num_params, self._sizes.num_trainable, strategy, self._widths)
+        return block_state_bytes(self._sizes, strategy, self._widths)
 
     def _block(self, p: int, s: int, g: int, o: int) -> BlockTraffic:
-        return BlockTraffic(Strategy(p, s, g, o), *self._sizes, self._shape, self._widths)
+        return BlockTraffic(Strategy(p, s, g, o), *self._known, self._shape, self._widths)
 
     def _sent(self, messages: Iterable[Message]) -> Sent:
         sent = sum_messages(

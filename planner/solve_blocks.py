@@ -6,7 +6,7 @@ model for each micro-batch.
 
 Variables
     x_cpoR in 0..n_c     blocks of group c with (p, o) that are reduced (R: g > 1) or not (`_add_counts`)
-    v_cgo in 0..n_c      blocks of group c with (g, o)                                    (`_add_counts`)
+    v_cPgo in 0..n_c     blocks of group c with (g, o), of all p of P, which pad alike    (`_add_counts`)
     w_cpsR in 0..n_c     blocks of group c with (p, s) that are reduced or not            (`_add_counts`)
     h_cpgo in 0..n_c     blocks of group c with (p, g, o), where not all of an o nest     (`_add_pairs`)
     q_c in 0..n_c        blocks of group c that are recomputed                            (`_add_counts`)
@@ -19,8 +19,8 @@ Variables
     m >= 0               bytes of device memory at the step's peak                        (`_add_memory`)
 
 Constraints
-    sum x_c = n_c,  sum_p x_cpoR = sum_{g of R} v_cgo,  sum_o x_cpoR = sum_s w_cpsR       (`_add_counts`)
-    sum_{g of R} h_cpgo = x_cpoR,  sum_p h_cpgo = v_cgo                                   (`_add_pairs`)
+    sum x_c = n_c,  sum_{p of P} x_cpoR = sum_{g of R} v_cPgo,  sum_o x_cpoR = sum_s w_cpsR       (`_add_counts`)
+    sum_{g of R} h_cpgo = x_cpoR,  sum_{p of P} h_cpgo = v_cPgo                             (`_add_pairs`)
     sum_j y_jf = sum of w_cpsR over manners up to f,  y_jf <= y_j,f+1                     (`_add_manners`)
     y_jf >= y_if                                     for each j and the next i of c       (`_add_manners`)
     sum_j z_j = q_c,  z_j >= z_i                     for each j and the next i of c       (`_add_recomputed`)
@@ -202,17 +202,19 @@ class _Columns(NamedTuple):
         yield from (*self.params.values(), *self.grads, *self.secondaries.values(), *self.pairs)
 
     def by_optim(self, group: BlockGroup) -> _Sums:
-        """Returns the counts of (p, o) by o."""
+        """Returns the counts of (p, o) by o, and by which p pad alike."""
         found: _Sums = {}
+        alike = _alike(group)
         for (k, is_reduced), x in self.params.items():
-            found.setdefault((group.params[k].optim_degree, is_reduced), []).append(x)
+            cost = group.params[k]
+            found.setdefault((*alike[cost.param_degree, cost.optim_degree], is_reduced), []).append(x)
         return found
 
     def grads_by_optim(self, group: BlockGroup) -> _Sums:
-        """Returns the counts of (g, o) by o."""
+        """Returns the counts of (g, o) by the same."""
         found: _Sums = {}
         for each, v in zip(group.grads, self.grads, strict=True):
-            found.setdefault((each.optim_degree, each.is_reduced), []).append(v)
+            found.setdefault((each.optim_degree, each.param_degrees[0], each.is_reduced), []).append(v)
         return found
 
     def by_param(self, group: BlockGroup) -> _Sums:
@@ -228,6 +230,15 @@ class _Columns(NamedTuple):
         for (k, is_reduced), w in self.secondaries.items():
             found.setdefault((group.secondaries[k].param_degree, is_reduced), []).append(w)
         return found
+
+
+def _alike(group: BlockGroup) -> dict[tuple[int, int], tuple[int, int]]:
+    """Returns for each (p, o) its o and the first p that pads like it."""
+    return {
+        (p, each.optim_degree): (each.optim_degree, each.param_degrees[0])
+        for each in group.grads
+        for p in each.param_degrees
+    }
 
 
 def _nothing(cost: object) -> int:
@@ -284,9 +295,10 @@ class _Model:
             return
         of_params: _Sums = {}
         of_grads: _Sums = {}
+        alike = _alike(group)
         for (p, g, o), number in zip(group.pairs, columns.pairs, strict=True):
             of_params.setdefault((p, o, g > 1), []).append(number)
-            of_grads.setdefault((g, o), []).append(number)
+            of_grads.setdefault((g, *alike[p, o]), []).append(number)
         self._link(
             of_params,
             {
@@ -296,7 +308,10 @@ class _Model:
         )
         self._link(
             of_grads,
-            {(g.grad_degree, g.optim_degree): [v] for g, v in zip(group.grads, columns.grads, strict=True)},
+            {
+                (each.grad_degree, each.optim_degree, each.param_degrees[0]): [v]
+                for each, v in zip(group.grads, columns.grads, strict=True)
+            },
         )
 
     def _add_manners(self) -> None:
@@ -395,7 +410,7 @@ class _Model:
                 boundary,
             ),
         )
-        return _plus(forward, backward, self._sum(param=lambda p: p.optimizer_ns))
+        return _plus(forward, backward, self._sum(param=lambda p: p.optimizer_ns), table.control_ns)
 
     def _phase(self, name: str, *bounds: tuple[cp_model.LinearExprT, ...]) -> cp_model.IntVar:
         """Returns a variable that is at least each of the sums."""
@@ -501,9 +516,11 @@ class _Model:
 
 def _paired(group: BlockGroup, columns: _Columns, solver: cp_model.CpSolver) -> tuple[tuple[Strategy, int], ...]:
     """Returns whole strategies: which of the parts go together makes no difference where the degrees nest."""
-    grads: dict[tuple[int, bool], list[int]] = {}
+    grads: dict[tuple[int, ...], list[int]] = {}
     for each, v in zip(group.grads, columns.grads, strict=True):
-        grads.setdefault((each.optim_degree, each.is_reduced), []).extend([each.grad_degree] * solver.value(v))
+        key = (each.optim_degree, each.param_degrees[0], each.is_reduced)
+        grads.setdefault(key, []).extend([each.grad_degree] * solver.value(v))
+    alike = _alike(group)
     secondaries: dict[tuple[int, bool], list[int]] = {}
     for (k, is_reduced), w in columns.secondaries.items():
         degree = group.secondaries[k].param_degree
@@ -514,7 +531,7 @@ def _paired(group: BlockGroup, columns: _Columns, solver: cp_model.CpSolver) -> 
     if not group.pairs:
         for (k, is_reduced), x in columns.params.items():
             p, o = group.params[k].param_degree, group.params[k].optim_degree
-            triples += [(p, grads[o, is_reduced].pop(0), o) for _ in range(solver.value(x))]
+            triples += [(p, grads[*alike[p, o], is_reduced].pop(0), o) for _ in range(solver.value(x))]
     found: dict[Strategy, int] = {}
     for p, g, o in triples:
         strategy = Strategy(p, secondaries[p, g > 1].pop(0), g, o)

@@ -6,14 +6,14 @@ is a sum over blocks, and a solver can choose for each block on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from costmodels.fsdp.uses import owners, uses
 from costmodels.states import StateWidths, num_block_params
 from costmodels.strategy import Strategy
-from costmodels.workload import Phase, Segment, Workload
+from costmodels.workload import Workload
 
 Gathered = Literal["anew", "kept", "whole"]
 """Parameters are gathered anew for backward, or kept from forward, or whole on every rank (p = 1)."""
@@ -97,52 +97,16 @@ def holds(workload: Workload, widths: StateWidths) -> tuple[Hold, ...]:
 @lru_cache(maxsize=16)
 def arrivals(workload: Workload, widths: StateWidths) -> tuple[Arrival, ...]:
     """Returns the gradients of a step in order of time."""
-    owners = _owners(workload)
+    owned_by = owners(workload)
     reduced_in = {use.block: use.last for use in uses(workload, "backward")}
     return tuple(
         Arrival(
-            block=owners[index],
+            block=owned_by[index],
             segment=position,
             number=number,
             num_bytes=widths.gradient * workload.parameters[index].num_elements,
-            until=max(position, reduced_in.get(owners[index], position)),
+            until=max(position, reduced_in.get(owned_by[index], position)),
         )
         for position, segment in enumerate(workload.segments)
         for number, index in enumerate(segment.gradients)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """The segments in which a block's parameters are needed in one phase, first to last."""
-
-    block: int
-    first: int
-    last: int
-
-
-@lru_cache(maxsize=16)
-def uses(workload: Workload, phase: Phase) -> tuple[Use, ...]:
-    """Returns the blocks whose parameters a phase needs, in order of their gathers."""
-    owners = _owners(workload)
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, segment in enumerate(workload.segments):
-        if segment.phase == phase:
-            for block in dict.fromkeys(_needed(workload, segment, owners)):
-                first.setdefault(block, position)
-                last[block] = position
-    return tuple(Use(block, first[block], last[block]) for block in first)
-
-
-def _needed(workload: Workload, segment: Segment, owners: dict[int, int]) -> Iterator[int]:
-    """Blocks whose parameters a segment reads: its own, and those that it borrows (tied ones)."""
-    if workload.blocks[segment.block].parameters:
-        yield segment.block
-    for call in segment.calls:
-        for index in call.parameters:
-            yield owners[index]
-
-
-def _owners(workload: Workload) -> dict[int, int]:
-    return {index: number for number, block in enumerate(workload.blocks) for index in block.parameters}

@@ -27,14 +27,9 @@ from functools import lru_cache
 
 from costmodels.engine import Assignment, Components, Course, EngineMemory
 from costmodels.fsdp.holds import Arrival, arrivals, holds, manner_of
-from costmodels.states import (
-    FP32_BYTES,
-    StateWidths,
-    model_state_bytes,
-    num_block_params,
-    shard_elements,
-    state_widths,
-)
+from costmodels.fsdp.sizes import BlockSizes, block_sizes
+from costmodels.fsdp.states import fsdp_state_bytes
+from costmodels.states import FP32_BYTES, StateWidths, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
 
@@ -57,19 +52,18 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Engi
 @lru_cache(maxsize=32)
 def _memory(workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
     widths = state_widths(shape.precision, shape.optimizer)
-    states = model_state_bytes(workload, assignment, shape)
+    states = fsdp_state_bytes(workload, assignment, shape)
     at_rest = Components(
         parameters=states.parameters + states.secondary,
         gradients=states.gradients,
         optimizer_states=states.optimizer_states,
     )
     strategies = [assignment[block.block_class] for block in workload.blocks]
-    trainable = [num_block_params(workload, block)[1] for block in workload.blocks]
-    each = list(zip(trainable, strategies, strict=True))
+    each = list(zip(block_sizes(workload), strategies, strict=True))
     throughout, course = _courses(
         workload, strategies, widths, max((output_bytes(*one, widths) for one in each), default=0)
     )
-    largest = max((num_block_params(workload, block)[0] for block in workload.blocks), default=0)
+    largest = max((sizes.num_params for sizes in block_sizes(workload)), default=0)
     return EngineMemory(
         at_rest=at_rest,
         # Blocks are built one after the other, each in fp32 before it is sharded.
@@ -83,23 +77,24 @@ def _memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Eng
     )
 
 
-def output_bytes(num_trainable: int, strategy: Strategy, widths: StateWidths) -> int:
+def output_bytes(sizes: BlockSizes, strategy: Strategy, widths: StateWidths) -> int:
     """Returns what a block's reduction in backward leaves: its shard of the gradients, before it is added to others."""
-    return widths.gradient * shard_elements(num_trainable, strategy.grad_degree) if strategy.grad_degree > 1 else 0
+    return widths.gradient * sizes.accumulated_elements(*strategy.degrees) if strategy.grad_degree > 1 else 0
 
 
-def slice_bytes(num_trainable: int, strategy: Strategy, shape: StepShape) -> int:
-    """Returns a block's reduced gradients in the update, as fp32 slices of degree o."""
-    if shape.precision == "fp32" and strategy.optim_degree == strategy.grad_degree:
+def slice_bytes(sizes: BlockSizes, strategy: Strategy, shape: StepShape) -> int:
+    """Returns a block's reduced gradients in the update, as fp32 slices of degree o; fp32 ones stay where they are."""
+    if shape.precision == "fp32":
         return 0
-    return FP32_BYTES * shard_elements(num_trainable, strategy.optim_degree)
+    return FP32_BYTES * sizes.slice_elements(strategy.param_degree, strategy.optim_degree)
 
 
-def spread_bytes(num_trainable: int, strategy: Strategy, widths: StateWidths) -> int:
+def spread_bytes(sizes: BlockSizes, strategy: Strategy, widths: StateWidths) -> int:
     """Returns what a block holds while its updated parameters are spread between p and o."""
-    if strategy.optim_degree <= strategy.param_degree:
+    param_degree, optim_degree = strategy.param_degree, strategy.optim_degree
+    if optim_degree == param_degree:
         return 0
-    return widths.parameter * shard_elements(num_trainable, strategy.param_degree)
+    return widths.parameter * optim_degree // param_degree * sizes.slice_elements(param_degree, optim_degree)
 
 
 def _courses(

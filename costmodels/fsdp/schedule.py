@@ -1,15 +1,16 @@
-"""The order of the ideal schedule: each block is gathered ahead of its compute and reduced after it.
+"""The order of the fsdp engine: each block is spread and gathered ahead of its compute, and reduced after it.
 
 A block's gather starts when the block `prefetch` before it in that phase begins to compute; the first of a phase,
-when the phase begins. The reduction of a block's gradients starts after its backward, once the reduction before it is
-over, whose buffer it takes. No micro-batch begins before all messages of the one before are over.
+when the phase begins. In the first micro-batch of a step what the update changed is spread one block further ahead, and
+compute waits for it before it starts the gather; where p = 1, before the block itself.
 
-In the last micro-batch each block's gradients go on from g to o and from o to N as they come; what the update changed
-is spread in the first micro-batch of the next step, ahead of each block's forward. As far as the messages say so
-(`beside_backward`, `beside_forward`); others stand alone, before the update and after it.
+As a block's backward ends, each message in flight goes one stage further, the oldest first: compute waits for it, and
+starts what sends its result on: the reduction over g, in the last micro-batch that from g to o, the one from o to N.
+Then the block's own first stage starts. No micro-batch begins before all messages of the one before are over; in the
+last one that is before the update.
 
-Source: PyTorch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (one gather ahead; a reduce-scatter waits
-for the one before it; the end of backward waits for the last).
+Source: `runtime/fsdp/spread.py`, `reducer.py` and `reduction.py`; PyTorch 2.13
+torch/distributed/fsdp/_fully_shard/_fsdp_state.py, `_pre_forward` and `_pre_backward`, for prefetched gathers.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from costmodels.engine import Assignment, Message
-from costmodels.fsdp.holds import Use, uses
-from costmodels.fsdp.traffic import BlockTraffic, block_traffic, is_sent
+from costmodels.fsdp.traffic import BlockTraffic, block_traffic, control, is_sent
+from costmodels.fsdp.uses import Use, uses
 from costmodels.schedule import Compute, Instruction, Part, Schedule, Start, Wait, in_turn, recomputed_segments
 from costmodels.strategy import StepShape
 from costmodels.workload import Phase, Workload
@@ -42,15 +43,16 @@ def schedule(workload: Workload, assignment: Assignment, shape: StepShape, prefe
 
     def micro_batch(place: int) -> tuple[Instruction, ...]:
         program = _Program(workload, assignment, blocks, place == 0, place == times - 1)
-        program.run("forward", prefetch)
-        program.run("backward", prefetch)
+        program.run_forward(prefetch)
+        program.arriving.clear()
+        program.run_backward(prefetch)
         return (*program.instructions, Wait())
 
     first, last = micro_batch(0), micro_batch(times - 1)
     middle = micro_batch(1) if times > 2 else last
     return (
         *in_turn((1, first), (max(0, times - 2), middle), (min(1, times - 1), last)),
-        Part("update", 1, tuple(_alone(blocks))),
+        Part("update", 1, tuple(_alone(shape))),
     )
 
 
@@ -68,70 +70,116 @@ class _Program:
         self.workload, self.blocks = workload, blocks
         self.is_first, self.is_last = is_first, is_last
         self.again = recomputed_segments(workload, assignment)
-        self.backward = [tuple(block.backward()) for block in blocks]
         self.instructions: list[Instruction] = []
         self.started = 0
         self.arriving: dict[int, int] = {}
-        """The last message that brings each block's parameters."""
-        self.reduction: int | None = None
-        """The last message that took the buffer of reductions."""
+        """The gather that brings each block's parameters."""
+        self.spreading: dict[int, int] = {}
+        """The message that brings each block what the update changed."""
+        self.reducing: list[tuple[int, int, Iterator[Message]]] = []
+        """The number of each message in flight, its block, and the stages after it."""
 
-    def run(self, phase: Phase, prefetch: int) -> None:
-        """Adds one phase: its segments, what is gathered before each, and what is reduced after it."""
-        used = uses(self.workload, phase)
-        begin, end = _by_segment(used, lambda use: use.first), _by_segment(used, lambda use: use.last)
-        ahead = _ahead(used, prefetch)
+    def run_forward(self, prefetch: int) -> None:
+        """Adds forward: its segments, and what is spread and gathered before each."""
+        used = uses(self.workload, "forward")
+        places = {use.block: place for place, use in enumerate(used)}
+        order = [use.block for use in used]
+        order += [block for block in range(len(self.blocks)) if block not in places]
+        self._spread(order[: prefetch + 1])
+        begin = _by_segment(used, lambda use: use.first)
         for position, segment in enumerate(self.workload.segments):
-            if segment.phase == phase:
-                for block in ahead.get(position, ()):
-                    self._gather(block, phase)
+            if segment.phase == "forward":
                 for block in begin.get(position, ()):
-                    if block in self.arriving:
-                        self.instructions.append(Wait(self.arriving.pop(block)))
-                self._compute(position, phase)
-                for block in end.get(position, ()) if phase == "backward" else ():
-                    self._reduce(block)
-        # What a phase does not reach is sent at its end, with the rest.
-        reached = {use.block for use in used}
-        for block in reversed(range(len(self.blocks))):
-            if block not in reached:
-                self._gather(block, phase) if phase == "forward" else self._reduce(block)
+                    place = places[block]
+                    self._finish_spreading(order[place : place + prefetch + 1], block)
+                    self._spread(order[: place + prefetch + 2])
+                    self._gather_from(place, used, prefetch, "forward")
+                self.instructions.append(Compute("forward", position))
+        self._spread(order)
 
-    def _start(self, message: Message, block: int, after: int | None = None) -> int | None:
-        """Queues a message, and returns its number; `after` where there is nothing to send."""
+    def run_backward(self, prefetch: int) -> None:
+        """Adds backward: its segments, what is gathered before each, and what is reduced after it."""
+        used = uses(self.workload, "backward")
+        places = {use.block: place for place, use in enumerate(used)}
+        begin, end = _by_segment(used, lambda use: use.first), _by_segment(used, lambda use: use.last)
+        for position, segment in enumerate(self.workload.segments):
+            if segment.phase == "backward":
+                for block in begin.get(position, ()):
+                    self._gather_from(places[block], used, prefetch, "backward")
+                self.instructions += [Compute("recompute", again) for again in self.again.get(position, ())]
+                self.instructions.append(Compute("backward", position))
+                for block in end.get(position, ()):
+                    self._reduce(block)
+        # What backward does not reach is sent at its end.
+        for block in reversed(range(len(self.blocks))):
+            if block not in places:
+                self._reduce(block)
+        while self.reducing:
+            self._advance()
+
+    def _start(self, message: Message, block: int) -> int | None:
+        """Queues a message, and returns its number; None where there is nothing to send."""
         if not is_sent(message):
-            return after
-        self.instructions.append(Start(replace(message, count=1), (block,), after))
+            return None
+        self.instructions.append(Start(replace(message, count=1), (block,)))
         self.started += 1
         return self.started - 1
 
-    def _gather(self, block: int, phase: Phase) -> None:
-        number = None
-        if phase == "forward":
-            update = self.blocks[block].update()
-            if self.is_first and update.beside_forward:
-                number = self._start(update, block)
-            number = self._start(self.blocks[block].forward(), block, number)
-        elif len(self.backward[block]) > 1:
-            number = self._start(self.backward[block][0], block)
-        if number is not None:
-            self.arriving[block] = number
+    def _spread(self, blocks: Sequence[int]) -> None:
+        """Starts what is not started yet."""
+        for block in blocks if self.is_first else ():
+            if block not in self.spreading:
+                number = self._start(self.blocks[block].update(), block)
+                self.spreading[block] = -1 if number is None else number
 
-    def _compute(self, segment: int, phase: Phase) -> None:
-        if phase == "backward":
-            self.instructions += [Compute("recompute", again) for again in self.again.get(segment, ())]
-        self.instructions.append(Compute(phase, segment))
+    def _finish_spreading(self, blocks: Sequence[int], running: int) -> None:
+        """Waits for blocks that are gathered from now on, and for the one that runs."""
+        for block in blocks:
+            is_needed = block == running or is_sent(self.blocks[block].forward())
+            if is_needed and self.spreading.get(block, -1) >= 0:
+                self.instructions.append(Wait(self.spreading[block]))
+                self.spreading[block] = -1
+
+    def _gather_from(self, place: int, used: Sequence[Use], prefetch: int, phase: Phase) -> None:
+        """Waits for a block's parameters, and starts the gathers of those after it."""
+        self._gather(used[place].block, phase)
+        if (number := self.arriving.get(used[place].block, -1)) >= 0:
+            self.instructions.append(Wait(number))
+        for use in used[place + 1 : place + 1 + prefetch]:
+            self._gather(use.block, phase)
+        self.arriving[used[place].block] = -1
+
+    def _gather(self, block: int, phase: Phase) -> None:
+        gathers = [self.blocks[block].forward()] if phase == "forward" else self.blocks[block].gathers_again()
+        if block not in self.arriving:
+            for message in gathers:
+                number = self._start(message, block)
+                self.arriving[block] = -1 if number is None else number
 
     def _reduce(self, block: int) -> None:
-        message = self.backward[block][-1]
-        number = None
-        if is_sent(message):
-            if self.reduction is not None:
-                self.instructions.append(Wait(self.reduction))
-            number = self.reduction = self._start(message, block)
-        for boundary in self.blocks[block].boundary() if self.is_last else ():
-            if boundary.beside_backward:
-                number = self._start(boundary, block, number)
+        """Ends a block's backward."""
+        self._advance()
+        if self.blocks[block].sizes.num_trainable:
+            self._go_on(block, self._stages(block))
+
+    def _advance(self) -> None:
+        """Takes each message in flight one stage further, the oldest first."""
+        in_flight, self.reducing = self.reducing, []
+        for number, block, stages in in_flight:
+            self.instructions.append(Wait(number))
+            self._go_on(block, stages)
+
+    def _go_on(self, block: int, stages: Iterator[Message]) -> None:
+        for message in stages:
+            number = self._start(message, block)
+            if number is not None:
+                self.reducing.append((number, block, stages))
+                return
+
+    def _stages(self, block: int) -> Iterator[Message]:
+        yield from self.blocks[block].reductions()
+        if self.is_last:
+            yield from self.blocks[block].boundary()
 
 
 def _by_segment(used: Sequence[Use], of_use: Callable[[Use], int]) -> Mapping[int, list[int]]:
@@ -142,27 +190,10 @@ def _by_segment(used: Sequence[Use], of_use: Callable[[Use], int]) -> Mapping[in
     return found
 
 
-def _ahead(used: Sequence[Use], prefetch: int) -> Mapping[int, list[int]]:
-    """Returns the blocks whose gathers are started, by the segment before which they are."""
-    starts: dict[int, list[int]] = {}
-    for place, use in enumerate(used):
-        starts.setdefault(used[max(0, place - prefetch)].first, []).append(use.block)
-    return starts
-
-
-def _alone(blocks: Sequence[BlockTraffic]) -> Iterator[Instruction]:
-    """Yields what no micro-batch runs beside: messages of the boundary, the update, messages of what it changed."""
-    started = 0
-    for number in reversed(range(len(blocks))):
-        before = None
-        for message in blocks[number].boundary():
-            if is_sent(message) and not message.beside_backward:
-                yield Start(replace(message, count=1), (number,), before)
-                before, started = started, started + 1
-    yield Wait()
+def _alone(shape: StepShape) -> Iterator[Instruction]:
+    """Yields what no micro-batch runs beside: what all ranks agree on, and the update."""
+    for message in control(shape):
+        if is_sent(message):
+            yield Start(message)
+            yield Wait()
     yield Compute("update", -1)
-    for number, block in enumerate(blocks):
-        message = block.update()
-        if is_sent(message) and not message.beside_forward:
-            yield Start(replace(message, count=1), (number,))
-    yield Wait()

@@ -107,7 +107,7 @@ def order(prefetch: int) -> list[str]:
 
 
 def test_a_block_is_gathered_while_the_one_before_it_computes() -> None:
-    assert order(1)[:6] == ["gather 0", "gather 1", "wait 0", "forward 0", "gather 2", "wait 1"]
+    assert order(1)[:6] == ["gather 0", "wait 0", "gather 1", "forward 0", "wait 1", "gather 2"]
 
 
 def test_without_prefetch_each_block_waits_for_its_own_gather() -> None:
@@ -115,7 +115,7 @@ def test_without_prefetch_each_block_waits_for_its_own_gather() -> None:
 
 
 def test_two_ahead_are_gathered_two_ahead() -> None:
-    assert order(2)[:6] == ["gather 0", "gather 1", "gather 2", "wait 0", "forward 0", "gather 3"]
+    assert order(2)[:6] == ["gather 0", "wait 0", "gather 1", "gather 2", "forward 0", "wait 1"]
 
 
 def test_events_say_what_and_of_which_block() -> None:
