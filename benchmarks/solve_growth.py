@@ -114,7 +114,7 @@ def measured(graph: Path, num_ranks: int) -> Row:
     from planner.choose.front import front
     from planner.choose.search import search
     from planner.choose.setting import setting
-    from planner.choose.space import space
+    from planner.choose.space import whole_space
     from planner.job import Job
     from planner.read.saved_graph import read_graph
     from planner.solve import solve
@@ -124,7 +124,7 @@ def measured(graph: Path, num_ranks: int) -> Row:
     job = Job(global_batch_size=SAMPLES_PER_RANK * num_ranks, sequence_length=SEQUENCE_LENGTH, engine="deepspeed")
     asked = setting(model, load(HARDWARE, num_ranks // RANKS_PER_NODE), job)
     clock = [time.process_time()]
-    table = space(asked)
+    table = whole_space(asked)
     clock.append(time.process_time())
     solution = solve(table)
     clock.append(time.process_time())

@@ -176,3 +176,10 @@ class Engine(Protocol):
     def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
         """Returns what the engine holds; the walk over the step that finds the peak is `costmodels.memory`."""
         ...
+
+    def least_memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
+        """Returns a part of `memory` that is quick to count, so that what cannot fit is known at once.
+
+        Nothing in it is more than `memory` has for the same arguments, whatever is recomputed.
+        """
+        ...

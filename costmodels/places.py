@@ -27,9 +27,12 @@ ENTERING, AGAIN, RUNNING = range(3)
 _NOTHING = Timeline()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Every place of a step but the update, in order; arrays of one entry per place where nothing else is said."""
+    """Every place of a step but the update, in order; arrays of one entry per place where nothing else is said.
+
+    Arrays have no hash, so that it stands for itself as a key.
+    """
 
     segments: Int64s
     """Indices into `Workload.segments`."""

@@ -99,11 +99,18 @@ class CostTable:
     """In the order that breaks ties."""
     budget_bytes: int
     """Bytes of device memory that a step may use."""
+    left_out: tuple[tuple[Strategy, int], ...] = ()
+    """Strategies with choices that need more memory than is asked for, and the number of these: they have no option."""
 
     @property
     def num_strategies(self) -> int:
-        """Number of choices in the table."""
-        return sum(math.prod(len(values) for values in option.may_recompute) for option in self.options)
+        """Number of choices in the table, those included that are left out of its options."""
+        of_options = sum(math.prod(len(values) for values in option.may_recompute) for option in self.options)
+        return of_options + sum(number for _, number in self.left_out)
+
+    def has(self, strategy: Strategy) -> bool:
+        """Whether there are choices of a strategy, be it that all are left out."""
+        return any(option.strategy == strategy for option in self.options) or strategy in dict(self.left_out)
 
     @property
     def enough_bytes(self) -> int:
@@ -128,8 +135,8 @@ class CostTable:
         return tuple(choices[number in full] for number in range(self.num_classes))
 
     def where(self, keep: Callable[[Option], bool]) -> CostTable:
-        """Returns the table of the options that `keep` accepts."""
-        return replace(self, options=tuple(option for option in self.options if keep(option)))
+        """Returns the table of the options that `keep` accepts, and nothing that is left out."""
+        return replace(self, options=tuple(option for option in self.options if keep(option)), left_out=())
 
 
 def undominated(costs: NDArray[np.int64]) -> NDArray[np.int64]:

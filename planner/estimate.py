@@ -9,6 +9,7 @@ exact total, never an approximation of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -17,17 +18,14 @@ import numpy as np
 from costmodels.communication import communication_time
 from costmodels.compute import compute_time
 from costmodels.engine import Assignment, Engine
+from costmodels.least_peak import least_peak_bytes
 from costmodels.memory import moments_bytes
 from costmodels.places import Int64s
 from costmodels.strategy import Recompute, StepShape, Strategy
 from costmodels.workload import Workload
+from planner.choices import HasRoom, always, assignments, may_recompute, no_choices
 from planner.cost_table import Cost, CostTable, Option, Recomputed, undominated
 from planner.machine import Machine
-
-MAX_GROUPS = 4
-"""More classes of recomputable blocks than this share the last boolean: each boolean doubles the work of a row."""
-
-_ALLOWED: dict[str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
 
 PHASES = ("forward", "backward", "alone")
 """Forward with the update's messages, and backward with the boundary's, overlap compute with communication; the
@@ -55,8 +53,13 @@ def estimate(
     shapes: tuple[StepShape, ...],
     recompute: Recompute | str,
     budget_bytes: int,
+    within_bytes: int | None = None,
+    has_room: HasRoom = always,
 ) -> CostTable:
     """Returns the costs of all strategies that the engine can run, at every shape.
+
+    With `within_bytes` the table answers every question about choices that need no more as the whole one does: what
+    surely needs more is only counted, and what is found to need more has no time.
 
     Args:
         workload: The traced step.
@@ -66,48 +69,58 @@ def estimate(
         shapes: Micro-batches, in the order that breaks ties.
         recompute: `auto`, `none` or `full`.
         budget_bytes: Device memory that a step may use.
+        within_bytes: Device memory beyond which choices are left out; None: none is.
+        has_room: Whether a strategy can be looked at in a shape at all: the others are not counted.
     """
-    groups = _groups(workload)
-    may_recompute = tuple(_ALLOWED[recompute] for _ in groups)
-    empty = CostTable(engine.name, workload.num_classes, groups, (), budget_bytes)
-    options = tuple(
-        option
-        for strategy in strategies
-        for shape in shapes
-        if engine.refusal(workload, (strategy,) * workload.num_classes, shape) is None
-        for option in _options(workload, engine, machine, empty, strategy, shape, may_recompute)
-    )
-    return CostTable(engine.name, workload.num_classes, groups, options, budget_bytes)
+    empty = no_choices(workload, engine, budget_bytes)
+    asked = _Asked(workload, engine, machine, empty, may_recompute(empty, recompute), within_bytes)
+    options: list[Option] = []
+    left_out: dict[Strategy, int] = {}
+    for strategy in strategies:
+        for shape in shapes:
+            if has_room(strategy, shape):
+                found, num_left_out = _options(asked, strategy, shape)
+                options += found
+                if num_left_out:
+                    left_out[strategy] = left_out.get(strategy, 0) + num_left_out
+    return replace(empty, options=tuple(options), left_out=tuple(left_out.items()))
 
 
-def _groups(workload: Workload) -> tuple[tuple[int, ...], ...]:
-    classes = sorted({block.block_class for block in workload.blocks if block.recomputable})
-    alone, together = classes[: MAX_GROUPS - 1], classes[MAX_GROUPS - 1 :]
-    return (*((number,) for number in alone), *([tuple(together)] if together else []))
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What all options have in common."""
+
+    workload: Workload
+    engine: Engine
+    machine: Machine
+    table: CostTable
+    may_recompute: tuple[tuple[bool, ...], ...]
+    within_bytes: int | None
 
 
-def _options(
-    workload: Workload,
-    engine: Engine,
-    machine: Machine,
-    table: CostTable,
-    strategy: Strategy,
-    shape: StepShape,
-    may_recompute: tuple[tuple[bool, ...], ...],
-) -> tuple[Option, ...]:
-    """Returns one option where the costs are affine in what is recomputed, else one for each recomputation."""
+def _options(asked: _Asked, strategy: Strategy, shape: StepShape) -> tuple[tuple[Option, ...], int]:
+    """Returns one option where the costs are affine in what is recomputed, else one for each recomputation.
+
+    And the number of recomputations that are left out, since they need too much memory.
+    """
     exact: dict[Recomputed, _Exact] = {}
-    for recomputed in product(*may_recompute):
-        assignment = table.assignment(strategy, recomputed)
-        if engine.refusal(workload, assignment, shape) is None:
-            exact[recomputed] = _exact(workload, engine, machine, assignment, shape)
-    joined = _affine(strategy, shape, may_recompute, exact)
+    num_left_out = 0
+    for recomputed, assignment in assignments(
+        asked.workload, asked.engine, asked.table, strategy, shape, asked.may_recompute
+    ):
+        costs = _exact(asked, assignment, shape)
+        if costs is None:
+            num_left_out += 1
+        else:
+            exact[recomputed] = costs
+    joined = _affine(strategy, shape, asked.may_recompute, exact)
     if joined is not None:
-        return (joined,)
-    return tuple(
+        return (joined,), num_left_out
+    alone = (
         _row(strategy, shape, tuple((value,) for value in recomputed), (costs, *[costs] * len(recomputed)))
         for recomputed, costs in exact.items()
     )
+    return tuple(alone), num_left_out
 
 
 def _affine(
@@ -162,11 +175,27 @@ def _costs(rows: Int64s) -> tuple[Cost, ...]:
     return tuple(Cost(constant, tuple(addends)) for constant, *addends in rows.tolist())
 
 
-def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Assignment, shape: StepShape) -> _Exact:
-    """Computes the bounds of each phase (see `costmodels.step.exposed_time`) and the bytes of each moment."""
-    compute = compute_time(workload, assignment, shape, machine.speed)
+def _exact(asked: _Asked, assignment: Assignment, shape: StepShape) -> _Exact | None:
+    """Computes the bounds of each phase (see `costmodels.step.exposed_time`) and the bytes of each moment.
+
+    None where these are too many: what is quickest to count comes first, and what takes longest last.
+    """
+    workload, engine, limit_bytes = asked.workload, asked.engine, asked.within_bytes
+    if limit_bytes is not None:
+        least = engine.least_memory(workload, assignment, shape)
+        if least_peak_bytes(workload, least, assignment, shape) > limit_bytes:
+            return None
+    memory_bytes = moments_bytes(workload, engine.memory(workload, assignment, shape), assignment, shape)
+    if limit_bytes is not None and memory_bytes.max() > limit_bytes:
+        return None
+    return _Exact(np.array(_bounds_ns(asked, assignment, shape), np.int64), memory_bytes)
+
+
+def _bounds_ns(asked: _Asked, assignment: Assignment, shape: StepShape) -> tuple[int, ...]:
+    machine = asked.machine
+    compute = compute_time(asked.workload, assignment, shape, machine.speed)
     sent = communication_time(
-        engine.traffic(workload, assignment, shape), machine.network, shape.num_micro_batches, machine.speed
+        asked.engine.traffic(asked.workload, assignment, shape), machine.network, shape.num_micro_batches, machine.speed
     )
     forward_ns = compute.forward_ns + sent.duration.forward_ns + sent.duration.update_ns
     backward_ns = compute.backward_ns + sent.duration.backward_ns + sent.duration.boundary_ns
@@ -180,10 +209,8 @@ def _exact(workload: Workload, engine: Engine, machine: Machine, assignment: Ass
         sent.backward_overlappable_ns + sent.boundary_overlappable_ns,
         sent.backward_overlappable_ns + compute.last_backward_overlappable_ns,
     )
-    bounds_ns = (
+    return (
         *(forward_ns - each_ns for each_ns in hidden_in_forward_ns),
         *(backward_ns - each_ns for each_ns in hidden_in_backward_ns),
         compute.update_ns + sent.duration.control_ns,
     )
-    held = engine.memory(workload, assignment, shape)
-    return _Exact(np.array(bounds_ns, np.int64), moments_bytes(workload, held, assignment, shape))

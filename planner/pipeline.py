@@ -22,7 +22,7 @@ from planner.choose.rival_of import rival_of
 from planner.choose.search import search
 from planner.choose.search_blocks import search_blocks
 from planner.choose.setting import Setting, setting
-from planner.choose.space import space
+from planner.choose.space import space, whole_space
 from planner.errors import BatchError, DoesNotFit, HostError, InputError
 from planner.explain.compare import compare
 from planner.explain.explanation import Comparison
@@ -72,13 +72,13 @@ def pareto(model: Model, hardware: Hardware, job: Job) -> tuple[ParetoPoint, ...
         TraceError: As for `plan`.
     """
     asked = _asked(model, hardware, job)
-    return pareto_of(asked, space(asked))
+    return pareto_of(asked, whole_space(asked))
 
 
 def plan_and_pareto(model: Model, hardware: Hardware, job: Job) -> tuple[Plan, tuple[ParetoPoint, ...]]:
     """Returns what `plan` and `pareto` do, from one trace and one cost table; raises what they do."""
     asked = _asked(model, hardware, job)
-    table = space(asked)
+    table = whole_space(asked)
     return _fitting(search(asked, table)), pareto_of(asked, table)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
+from costmodels.deepspeed.least_memory import least_memory
 from costmodels.deepspeed.memory import memory
 from costmodels.deepspeed.refusal import refusal, refusal_of_knobs
 from costmodels.deepspeed.schedule import schedule
@@ -49,6 +50,12 @@ class DeepSpeed:
     def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
         """Returns what DeepSpeed holds beside the activations."""
         return memory(workload, assignment, shape, self.knobs(workload, assignment, shape))
+
+    def least_memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
+        """Returns of it what is quick to count; of a user's own settings all of it."""
+        if self.given is not None:
+            return memory(workload, assignment, shape, self.given)
+        return least_memory(workload, assignment, shape)
 
 
 DEEPSPEED = DeepSpeed()

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from costmodels.deepspeed import memory_gathered, memory_offload, memory_partitioned, memory_replicated
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
+from costmodels.deepspeed.memory_at_rest import at_rest
 from costmodels.deepspeed.memory_sizes import Sizes
 from costmodels.deepspeed.quantized_gather import dequantizing_bytes
 from costmodels.engine import Assignment, Components, Course, EngineMemory
@@ -46,10 +47,10 @@ def memory(workload: Workload, assignment: Assignment, shape: StepShape, knobs: 
 
 @lru_cache(maxsize=128)
 def _memory(sizes: Sizes, assignment: Assignment) -> EngineMemory:
-    rest, gathered, course, update, building_bytes = _of_stage(sizes, assignment)
+    gathered, course, update, building_bytes = _of_stage(sizes, assignment)
     quantized = _dequantizing(sizes, assignment)
     return EngineMemory(
-        at_rest=rest,
+        at_rest=at_rest(sizes, assignment),
         init_peak_bytes=building_bytes if sizes.knobs.stage == 3 else max(building_bytes, _casting_bytes(sizes)),
         during_update=max(update, key=lambda held: held.total_bytes),
         throughout=tuple(held + quantized for held in gathered.throughout),
@@ -68,9 +69,13 @@ def _dequantizing(sizes: Sizes, assignment: Assignment) -> Components:
 
 def host_bytes(workload: Workload, assignment: Assignment, shape: StepShape, knobs: Knobs | None = None) -> int:
     """Returns the bytes that the fullest rank takes of its node's host memory; the arguments as for `memory`."""
-    return _host_bytes(Sizes(workload, knobs or choose_knobs(workload, assignment, shape), shape), assignment)
+    if assignment[0].offload == "none":
+        return 0
+    counted = replace(shape, micro_batch_size=1, num_micro_batches=min(2, shape.num_micro_batches))
+    return _host_bytes(Sizes(workload, knobs or choose_knobs(workload, assignment, shape), counted), assignment)
 
 
+@lru_cache(maxsize=64)
 def _host_bytes(sizes: Sizes, assignment: Assignment) -> int:
     if assignment[0].offload == "none":
         return 0
@@ -79,8 +84,8 @@ def _host_bytes(sizes: Sizes, assignment: Assignment) -> int:
     return memory_offload.PartitionedOffload(sizes).on_host.num_bytes
 
 
-_OfStage = tuple[Components, memory_gathered.OfSegments, Course, tuple[Components, ...], int]
-"""At rest; what is gathered; the course of gradients; moments of the update; bytes while the engine is made."""
+_OfStage = tuple[memory_gathered.OfSegments, Course, tuple[Components, ...], int]
+"""What is gathered; the course of gradients; moments of the update; bytes while the engine is made."""
 
 _NOTHING_GATHERED = memory_gathered.OfSegments()
 
@@ -88,7 +93,6 @@ _NOTHING_GATHERED = memory_gathered.OfSegments()
 def _of_stage(sizes: Sizes, assignment: Assignment) -> _OfStage:
     if sizes.knobs.stage == 0:
         return (
-            memory_replicated.at_rest(sizes),
             _NOTHING_GATHERED,
             memory_replicated.during_segments(sizes),
             memory_replicated.during_update(sizes),
@@ -99,7 +103,6 @@ def _of_stage(sizes: Sizes, assignment: Assignment) -> _OfStage:
     if sizes.knobs.stage < 3:
         partitioned = memory_partitioned.Partitioned(sizes)
         return (
-            memory_partitioned.at_rest(partitioned),
             _NOTHING_GATHERED,
             memory_partitioned.during_segments(partitioned),
             memory_partitioned.during_update(partitioned),
@@ -107,7 +110,6 @@ def _of_stage(sizes: Sizes, assignment: Assignment) -> _OfStage:
         )
     gathered = memory_gathered.Gathered(sizes, assignment)
     return (
-        memory_gathered.at_rest(gathered),
         memory_gathered.of_segments(gathered),
         memory_gathered.during_segments(gathered),
         memory_gathered.during_update(gathered),
@@ -120,7 +122,6 @@ def _offloaded(sizes: Sizes, assignment: Assignment) -> _OfStage:
     if sizes.knobs.stage < 3:
         partitioned = memory_offload.PartitionedOffload(sizes)
         return (
-            memory_offload.rest_partitioned(partitioned),
             _NOTHING_GATHERED,
             memory_partitioned.during_segments(partitioned),
             memory_offload.update_partitioned(partitioned),
@@ -128,7 +129,6 @@ def _offloaded(sizes: Sizes, assignment: Assignment) -> _OfStage:
         )
     gathered = memory_offload.GatheredOffload(sizes, assignment)
     return (
-        memory_offload.rest_gathered(gathered),
         memory_gathered.of_segments(gathered),
         memory_gathered.during_segments(gathered),
         memory_offload.update_gathered(gathered),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from costmodels.degrees import why_not_nested, why_not_secondary
 from costmodels.engine import Assignment, Engine, EngineMemory, Message
+from costmodels.fsdp.least_memory import least_memory
 from costmodels.fsdp.memory import memory
 from costmodels.fsdp.schedule import schedule
 from costmodels.fsdp.traffic import traffic
@@ -41,6 +42,10 @@ class _Fsdp:
     def memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
         """Returns what the fullest rank holds beside activations."""
         return memory(workload, assignment, shape)
+
+    def least_memory(self, workload: Workload, assignment: Assignment, shape: StepShape) -> EngineMemory:
+        """Returns of it the shards of parameters and optimizer states."""
+        return least_memory(workload, assignment, shape)
 
 
 def _refused(strategy: Strategy, world_size: int) -> str | None:

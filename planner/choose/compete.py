@@ -2,38 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from costmodels.deepspeed.engine import DEEPSPEED
 from costmodels.engine import Engine
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Strategy
+from planner.choices import HasRoom, always
 from planner.choose.candidate import Candidate
 from planner.choose.setting import Setting
 from planner.choose.systems import System
+from planner.choose.variants import has_host_room
 from planner.cost_table import CostTable
 from planner.estimate import estimate
+from planner.estimate_smallest import estimate_smallest
 from planner.evaluate import evaluate
 from planner.solve import SMALLEST, Solution, solve
 
 
-def table_of(asked: Setting, engine: Engine, strategies: Iterable[Strategy]) -> CostTable:
-    """Returns the costs of these strategies in this setting."""
-    return estimate(
-        asked.workload, engine, asked.machine, strategies, asked.shapes, asked.job.recompute, asked.budget_bytes
-    )
+def table_of(
+    asked: Setting,
+    engine: Engine,
+    strategies: Iterable[Strategy],
+    within_bytes: int | None = None,
+    has_room: HasRoom = always,
+) -> CostTable:
+    """Returns the costs of these strategies in this setting, of those choices that need no more memory than is said."""
+    job, budget_bytes = asked.job, asked.budget_bytes
+    fixed = (asked.workload, engine, asked.machine, strategies, asked.shapes, job.recompute, budget_bytes)
+    return estimate(*fixed, within_bytes, has_room)
+
+
+def smallest_table_of(
+    asked: Setting, engine: Engine, strategies: Sequence[Strategy], has_room: HasRoom = always
+) -> CostTable:
+    """Returns the costs of a few choices, the smallest of all among them."""
+    job, budget_bytes = asked.job, asked.budget_bytes
+    fixed = (asked.workload, engine, asked.machine, strategies, asked.shapes, job.recompute, budget_bytes)
+    return estimate_smallest(*fixed, has_room)
 
 
 ENGINES: dict[str, Engine] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 
 
 def compete(asked: Setting, system: System, table: CostTable | None = None) -> Candidate:
-    """Returns a published system at its best micro-batch and recomputation; a table may have its costs already."""
-    engine = ENGINES[system.engine]
-    rows = rows_of(system, table) if table is not None and table.engine == system.engine else None
-    if rows is None or not rows.options:
-        rows = table_of(asked, engine, (system.strategy,))
-    return candidate(asked, engine, system.name, rows, best(rows))
+    """Returns a published system at its best micro-batch and recomputation.
+
+    Args:
+        asked: Model, machine and job.
+        system: The system.
+        table: The costs of what fits, which may have the system's already.
+    """
+    engine, strategies = ENGINES[system.engine], (system.strategy,)
+    in_table = table is not None and table.engine == system.engine and table.has(system.strategy)
+    has_room = partial(has_host_room, asked) if in_table else always
+    rows = rows_of(system, table) if table is not None and in_table else None
+    if rows is None:
+        rows = table_of(asked, engine, strategies, asked.budget_bytes)
+    found = solve(rows)
+    if found is None:
+        rows = smallest_table_of(asked, engine, strategies, has_room)
+        found = smallest(rows)
+    return candidate(asked, engine, system.name, rows, found)
 
 
 def able(asked: Setting, named: Iterable[System]) -> tuple[System, ...]:

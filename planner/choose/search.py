@@ -15,7 +15,7 @@ from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.near_best import Decision, beside, decide
 from planner.choose.search_blocks import best_of_blocks
 from planner.choose.setting import Setting
-from planner.choose.space import space
+from planner.choose.space import smallest_space
 from planner.choose.systems import System, name_of, systems
 from planner.cost_table import CostTable
 from planner.plan import Infeasible, Plan, SolverReport
@@ -68,7 +68,7 @@ def _systems(asked: Setting, table: CostTable) -> tuple[System, ...]:
     )
     is_asked = asked.job.offload == "optimizer"
     possible = (
-        each for each in named if (each.strategy.offload == "none" and not is_asked) or rows_of(each, table).options
+        each for each in named if (each.strategy.offload == "none" and not is_asked) or table.has(each.strategy)
     )
     return able(asked, tuple(possible))
 
@@ -83,7 +83,7 @@ def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution
 def _smallest(asked: Setting) -> Candidate:
     """Returns the strategy that needs the least memory: what is nearest to fitting."""
     at_least = at_smallest_batch(asked)
-    table = space(at_least)
+    table = smallest_space(at_least)
     solution = smallest(table)
     return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked, table)), table, solution)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from costmodels.deepspeed.memory import host_bytes
 from costmodels.strategy import Offload, StepShape, Strategy
 from planner.choose.setting import Setting
-from planner.cost_table import CostTable
 from planner.errors import HostError
 from planner.report.figures import bytes_text
 
@@ -33,24 +32,25 @@ def variants(asked: Setting, strategies: Iterable[Strategy]) -> tuple[Strategy, 
     )
 
 
-def on_host(asked: Setting, table: CostTable) -> CostTable:
-    """Returns the table without the options that need more host memory than the nodes have.
+def check_host(asked: Setting, strategies: Sequence[Strategy]) -> None:
+    """Checks that the nodes' hosts have room for one at least of the strategies, in one of the shapes.
 
     Raises:
         HostError: The job asks for offload, and no node's host can hold what that would move.
     """
-    available = asked.machine.host_bytes
-    needed = [_needed_bytes(asked, option.strategy, option.shape) for option in table.options]
-    kept = tuple(
-        option for option, num_bytes in zip(table.options, needed, strict=True) if num_bytes <= (available or 0)
-    )
-    if not kept and needed:
+    needed = [_needed_bytes(asked, strategy, shape) for strategy in strategies for shape in asked.shapes]
+    available = asked.machine.host_bytes or 0
+    if min(needed) > available:
         raise HostError(
             f"offload needs {bytes_text(min(needed) * asked.machine.ranks_per_node)} of host memory on each node at "
-            f"least, and {asked.profile.name} has {bytes_text((available or 0) * asked.machine.ranks_per_node)}: use "
-            "more nodes, or --offload none"
+            f"least, and {asked.profile.name} has {bytes_text(available * asked.machine.ranks_per_node)}: use more "
+            "nodes, or --offload none"
         )
-    return replace(table, options=kept)
+
+
+def has_host_room(asked: Setting, strategy: Strategy, shape: StepShape) -> bool:
+    """Returns whether the nodes' hosts hold what the strategy moves there."""
+    return _needed_bytes(asked, strategy, shape) <= (asked.machine.host_bytes or 0)
 
 
 def _needed_bytes(asked: Setting, strategy: Strategy, shape: StepShape) -> int:

@@ -15,8 +15,9 @@ from costmodels.memory import step_memory
 from costmodels.step import step_time
 from costmodels.strategy import StepShape, Strategy
 from hw_profiles.load import load
+from planner.choices import MAX_GROUPS
 from planner.cost_table import CostTable
-from planner.estimate import MAX_GROUPS, estimate
+from planner.estimate import estimate
 from planner.machine import Machine, machine
 
 SHAPES = (StepShape(16, 1, 4), StepShape(16, 4, 1))

@@ -11,7 +11,7 @@ from planner import plan
 from planner.choose.near_best import FASTER_PARTS, decide
 from planner.choose.play import play
 from planner.choose.setting import Setting, setting
-from planner.choose.space import space
+from planner.choose.space import whole_space
 from planner.cost_table import CostTable
 from planner.job import Job
 from planner.solve import Solution, solve
@@ -20,7 +20,7 @@ from planner.solve import Solution, solve
 def asked_of(shape, name, nodes, batch) -> tuple[Setting, CostTable, Solution]:
     job = Job(global_batch_size=batch, engine="deepspeed")
     asked = setting(transformer_graph(shape), load(name, nodes), job)
-    table = space(asked)
+    table = whole_space(asked)
     found = solve(table)
     assert found is not None
     return asked, table, found
