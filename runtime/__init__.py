@@ -13,6 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runtime.checkpoint.load import Loaded, load
+    from runtime.checkpoint.load_weights import load_weights
+    from runtime.checkpoint.save import finish_saves, save, save_async
+    from runtime.checkpoint.to_state_dict import to_state_dict
     from runtime.fsdp.optimizer import ShardedOptimizer
     from runtime.fsdp.shard import Sharded, shard
     from runtime.fsdp.strategies import BlockStrategy, ShardingPlan, read_plan
@@ -27,6 +31,7 @@ __all__ = [
     "BlockStrategy",
     "Comparison",
     "LaunchError",
+    "Loaded",
     "MemoryRecorder",
     "MemoryUse",
     "Ranks",
@@ -37,16 +42,23 @@ __all__ = [
     "Sharded",
     "ShardedOptimizer",
     "ShardingPlan",
+    "finish_saves",
     "join",
+    "load",
+    "load_weights",
     "parameters_without_memory",
     "read_plan",
+    "save",
+    "save_async",
     "shard",
+    "to_state_dict",
 ]
 
 _MODULES = {
     "BlockStrategy": "fsdp.strategies",
     "Comparison": "recording",
     "LaunchError": "ranks",
+    "Loaded": "checkpoint.load",
     "MemoryRecorder": "record_memory",
     "MemoryUse": "record_memory",
     "Ranks": "ranks",
@@ -57,10 +69,16 @@ _MODULES = {
     "Sharded": "fsdp.shard",
     "ShardedOptimizer": "fsdp.optimizer",
     "ShardingPlan": "fsdp.strategies",
+    "finish_saves": "checkpoint.save",
     "join": "ranks",
+    "load": "checkpoint.load",
+    "load_weights": "checkpoint.load_weights",
     "parameters_without_memory": "weights",
     "read_plan": "fsdp.strategies",
+    "save": "checkpoint.save",
+    "save_async": "checkpoint.save",
     "shard": "fsdp.shard",
+    "to_state_dict": "checkpoint.to_state_dict",
 }
 """Where each name is. A module is imported when its name is asked for: the planner, too, imports this package."""
 

@@ -94,6 +94,11 @@ class Recorder:
             self._seconds.append(now - self._last_end)
         self._last_end = now
 
+    @property
+    def has_all(self) -> bool:
+        """Whether enough steps have run for a report."""
+        return self.num_steps >= NUM_RECORDED_STEPS
+
     def report(self, *, all_ranks: bool = False) -> Recording:
         """Returns what was recorded.
 
@@ -104,7 +109,7 @@ class Recorder:
         Raises:
             RuntimeError: Fewer than 4 steps have run.
         """
-        if self.num_steps < NUM_RECORDED_STEPS:
+        if not self.has_all:
             raise RuntimeError(
                 f"a report needs {NUM_RECORDED_STEPS} steps, and {self.num_steps} have run: memory is recorded in the "
                 f"first {NUM_MEMORY_STEPS}, messages in the next. Call recorder.step() after each optimizer step, and "
