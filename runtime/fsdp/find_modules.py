@@ -22,6 +22,8 @@ class BlockModules:
     """Its module, and those beyond it that use its parameters too (tied ones): all are hooked as one."""
     parameters: tuple[str, ...]
     """First names of the parameters that it owns, in the model's order."""
+    is_borrowed: bool = False
+    """Whether a module uses its parameters that cannot be hooked with it: it is a block itself, or around this one."""
 
     @property
     def depth(self) -> int:
@@ -59,10 +61,15 @@ def find_modules(model: nn.Module, strategies: Sequence[BlockStrategy]) -> tuple
             holder = alias.rpartition(".")[0]
             if not _is_within(holder, block) and not _same(model, holder, first.rpartition(".")[0]):
                 beyond.setdefault(block, {}).setdefault(holder)
-    return tuple(
-        BlockModules(name, strategy_of[name], (name, *beyond.get(name, ())), tuple(parameters))
-        for name, parameters in owned.items()
-    )
+    found = []
+    taken = dict.fromkeys(owned)
+    for name, parameters in owned.items():
+        users = tuple(beyond.get(name, ()))
+        is_borrowed = any(user in taken or _is_within(name, user) for user in users)
+        modules = (name,) if is_borrowed else (name, *users)
+        taken.update(dict.fromkeys(modules))
+        found.append(BlockModules(name, strategy_of[name], modules, tuple(parameters), is_borrowed))
+    return tuple(found)
 
 
 def _block_of(parameter: str, strategy_of: dict[str, BlockStrategy]) -> str | None:

@@ -15,6 +15,9 @@ from runtime.fsdp.groups import Groups
 from runtime.fsdp.materialize import replace
 from runtime.fsdp.strategies import BlockStrategy
 
+Place = tuple[nn.Module, str]
+"""The module that a parameter is in, and its name there: what FSDP2 knows it by."""
+
 
 def gather(
     model: nn.Module,
@@ -37,6 +40,7 @@ def gather(
     """
     scalars = _as_rows(model, parameters)
     own = {model.get_parameter(name) for name in parameters}
+    places = _places(model, own)
     fully_shard(
         modules[0] if len(modules) == 1 else list(modules),
         mesh=mesh(groups, strategy.param_degree, device),
@@ -55,14 +59,16 @@ def gather(
     if 1 < strategy.secondary_degree < strategy.param_degree:
         _shard_after_forward(group, strategy, groups, device)
     for each in group.fsdp_params:
-        if (each._module_info.module, each._module_info.param_name) in scalars:
+        at = each._module_info.module, each._module_info.param_name
+        if at in scalars:
             # What is gathered takes the parameter's own shape again.
             each._orig_size, each._contiguous_orig_stride = torch.Size(), ()
+        _put_everywhere(each, places[at])
     return group
 
 
-def place_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """Returns the module that a parameter is in, and its name there: what FSDP2 knows it by."""
+def place_of(model: nn.Module, name: str) -> Place:
+    """Returns the place of a parameter by its name in the model."""
     holder, _, place = name.rpartition(".")
     return model.get_submodule(holder), place
 
@@ -72,7 +78,28 @@ def mesh(groups: Groups, degree: int, device: torch.device) -> DeviceMesh:
     return DeviceMesh.from_group(groups.between(1, degree, "gather"), device.type, mesh_dim_names=("shard",))
 
 
-def _as_rows(model: nn.Module, parameters: Sequence[str]) -> list[tuple[nn.Module, str]]:
+def _places(model: nn.Module, own: set[nn.Parameter]) -> dict[Place, list[Place]]:
+    """Returns all places of each parameter, by each of them."""
+    found: dict[nn.Parameter, list[Place]] = {}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if parameter in own:
+                found.setdefault(parameter, []).append((module, name))
+    return {place: places for places in found.values() for place in places}
+
+
+def _put_everywhere(parameter: Any, places: Sequence[Place]) -> None:
+    """Has FSDP2 put a parameter, sharded or gathered, also where it is used outside of its block's modules."""
+    info = parameter._module_info
+    known = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names, strict=True)]
+    for module, name in places:
+        if (module, name) not in known:
+            info.shared_modules.append(module)
+            info.shared_param_names.append(name)
+            setattr(module, name, parameter.sharded_param)
+
+
+def _as_rows(model: nn.Module, parameters: Sequence[str]) -> list[Place]:
     """Gives scalars one row, as FSDP2 shards by rows; returns where they are."""
     scalars = [name for name in parameters if model.get_parameter(name).dim() == 0]
     given = {name: model.get_parameter(name) for name in scalars}

@@ -51,3 +51,10 @@ class Groups:
         if self.rank == 0:
             store.set(key, ",".join(map(str, numbers)))
         return [int(number) for number in store.get(key).decode().split(",") if number]
+
+    def close(self) -> None:
+        """Frees the communicators. What is sharded with them cannot go on."""
+        for group in self._made.values():
+            if group is not dist.group.WORLD:
+                dist.destroy_process_group(group)
+        self._made.clear()

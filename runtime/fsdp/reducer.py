@@ -33,6 +33,7 @@ class Reducer:
 
     def __init__(self, units: Sequence[Unit], groups: Groups, num_micro_batches: int) -> None:
         """Hooks the parameters of blocks that are not sharded; `watch` does it for the others, once they exist."""
+        self._all_units = tuple(units)
         self._units = [unit for unit in units if unit.is_trained]
         self._groups = groups
         self._num_micro_batches = num_micro_batches
@@ -168,6 +169,9 @@ class Reducer:
         while self._next < len(self._order):
             self._reduce(self._order[self._next])
         self._drain()
+        for unit in self._all_units:
+            if unit.is_held:
+                unit.shard_again()
         self._is_in_backward = False
         self.micro_batch += 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,94 +11,21 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from runtime.fsdp.borrow import hold
 from runtime.fsdp.find_modules import BlockModules, find_modules
 from runtime.fsdp.gather import gather, mesh, place_of
 from runtime.fsdp.groups import Groups
 from runtime.fsdp.materialize import Fill, materialize
 from runtime.fsdp.quantize_collectives import quantize_collectives
-from runtime.fsdp.reducer import Reducer
-from runtime.fsdp.spread import Spreader
+from runtime.fsdp.sharded import Sharded
 from runtime.fsdp.strategies import ShardingPlan, read_plan
 from runtime.fsdp.unit import Unit
 from runtime.ranks import LaunchError
 from runtime.recompute import recompute
 
+__all__ = ["Sharded", "shard"]
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-class Sharded:
-    """What `shard` made of a model: its blocks, and what moves their gradients and parameters."""
-
-    def __init__(self, model: nn.Module, plan: ShardingPlan, units: Sequence[Unit], groups: Groups) -> None:
-        """Joins the blocks; `shard` calls it."""
-        self.model = model
-        self.plan = plan
-        self.units = tuple(units)
-        self.groups = groups
-        self.reducer = Reducer(units, groups, plan.num_micro_batches)
-        self.spreader = Spreader(groups, plan.prefetch)
-        self._ran: dict[Unit, None] = {}
-        """Blocks by their first use in the first forward."""
-        self._ran_last: dict[Unit, None] = {}
-        """By their last."""
-        for unit in units:
-            for module in unit.modules:
-                module.register_forward_pre_hook(self._before(unit), prepend=True)
-                module.register_forward_hook(self._after(unit))
-        self._first_forward = model.register_forward_hook(self._after_first_forward)
-        model.register_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
-        model.register_load_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
-
-    def synchronize(self) -> None:
-        """Makes the parameters on every rank those of the last update, where the next forward has not done so yet."""
-        self.spreader.finish()
-
-    def shard_again(self) -> None:
-        """Drops all that is gathered: what comes next is gathered anew."""
-        for unit in self.units:
-            unit.shard_again()
-
-    def give_up_step(self) -> None:
-        """Drops the gradients of an unfinished step, also after a forward or a backward that failed.
-
-        Every rank must call it at the same place in the step: messages in flight come to their end first.
-        """
-        self.reducer.give_up()
-        if isinstance(self.model, FSDPModule):
-            self.model._get_fsdp_state()._reset_iter_state()
-
-    def _before(self, unit: Unit) -> Callable[..., None]:
-        def before(*_: Any) -> None:
-            self.reducer.check()
-            self._ran.setdefault(unit)
-            self._ran_last.pop(unit, None)
-            self._ran_last[unit] = None
-            self.spreader.before_forward(unit)
-
-        return before
-
-    def _after(self, unit: Unit) -> Callable[..., None]:
-        def after(*_: Any) -> None:
-            if unit.is_ready:
-                self.reducer.watch(unit)
-
-        return after
-
-    def _after_first_forward(self, *_: Any) -> None:
-        """Once the order of the blocks is known, has each gather those after it ahead."""
-        self._first_forward.remove()
-        ran, depth = list(self._ran), self.plan.prefetch
-        gathered = [unit for unit in ran if unit.group is not None]
-        ahead = {unit: gathered[place + 1 : place + 1 + depth] for place, unit in enumerate(gathered)}
-        self.spreader.learn_order(ran + [unit for unit in self.units if unit not in self._ran], ahead)
-        self.reducer.learn_order(ran)
-        backward = [unit for unit in reversed(self._ran_last) if unit.group is not None]
-        for place, unit in enumerate(backward):
-            module = cast(FSDPModule, unit.modules[0])
-            module.set_modules_to_forward_prefetch([cast(FSDPModule, each.modules[0]) for each in ahead[unit]])
-            module.set_modules_to_backward_prefetch(
-                [cast(FSDPModule, each.modules[0]) for each in backward[place + 1 : place + 1 + depth]]
-            )
 
 
 def shard(
@@ -150,6 +77,8 @@ def _unit(model: nn.Module, block: BlockModules, groups: Groups, device: torch.d
     sources: list[Any] = [parameter for _, parameter in trained]
     if block.strategy.param_degree > 1:
         unit.group = gather(model, modules, block.parameters, block.strategy, groups, device)
+        if block.is_borrowed:
+            hold(unit)
         at = {(each._module_info.module, each._module_info.param_name): each for each in unit.group.fsdp_params}
         sources = [at[place_of(model, name)] for name, _ in trained]
     unit.adopt(sources, device, dtype)

@@ -6,7 +6,7 @@ the forward of the blocks before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,13 +30,16 @@ class Spreader:
         """Blocks whose update waits, with what writes this rank's slice."""
         self._in_flight: dict[Unit, tuple[Any, Tensor]] = {}
         self._place: dict[Unit, int] = {}
-        self._ahead: Mapping[Unit, Sequence[Unit]] = {}
+        self._ahead: dict[Unit, Sequence[Unit]] = {}
 
-    def learn_order(self, order: Sequence[Unit], ahead: Mapping[Unit, Sequence[Unit]]) -> None:
-        """Takes the order of the blocks in forward, and for each those whose gathers start with it."""
+    def learn_order(self, order: Sequence[Unit]) -> None:
+        """Takes the order of the blocks in forward."""
         self.order = tuple(order)
         self._place = {unit: place for place, unit in enumerate(order)}
-        self._ahead = ahead
+
+    def learn_ahead(self, unit: Unit, ahead: Sequence[Unit]) -> None:
+        """Takes the blocks whose gathers start with the forward of one."""
+        self._ahead[unit] = ahead
 
     @torch.no_grad()
     def update(self, updated: dict[Unit, Callable[[Tensor], None]]) -> None:

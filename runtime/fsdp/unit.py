@@ -44,6 +44,8 @@ class Unit:
         """(slice_elements,): what the update takes, once all reductions of the boundary are over."""
         self.num_reductions = 0
         """Of this step."""
+        self.is_held = False
+        """Whether its parameters are used outside of it: they are whole in all of forward and backward."""
 
     @property
     def is_trained(self) -> bool:

@@ -1,0 +1,137 @@
+"""A sharded model while it trains: what its blocks do before and after their forwards and backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from runtime.fsdp.borrow import Borrowing, gather_held, hold
+from runtime.fsdp.groups import Groups
+from runtime.fsdp.reducer import Reducer
+from runtime.fsdp.spread import Spreader
+from runtime.fsdp.strategies import ShardingPlan
+from runtime.fsdp.unit import Unit
+
+
+class Sharded:
+    """What `shard` made of a model: its blocks, and what moves their gradients and parameters."""
+
+    def __init__(self, model: nn.Module, plan: ShardingPlan, units: Sequence[Unit], groups: Groups) -> None:
+        """Joins the blocks; `shard` calls it."""
+        self.model = model
+        self.plan = plan
+        self.units = tuple(units)
+        self.groups = groups
+        self.reducer = Reducer(units, groups, plan.num_micro_batches)
+        self.spreader = Spreader(groups, plan.prefetch)
+        self._ran: dict[Unit, None] = {}
+        """Blocks by their first use in the first forward."""
+        self._ran_last: dict[Unit, None] = {}
+        """By their last."""
+        for unit in units:
+            for module in unit.modules:
+                module.register_forward_pre_hook(self._before(unit), prepend=True)
+                module.register_forward_hook(self._after(unit))
+        self._borrowing: Borrowing | None = Borrowing(units, self._borrow)
+        """None once the first forward is over."""
+        self._is_looking = False
+        model.register_forward_pre_hook(self._begin_forward, prepend=True)
+        model.register_forward_hook(self._end_forward, always_call=True)
+        model.register_forward_hook(self._after_forward)
+        model.register_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
+        model.register_load_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
+
+    def synchronize(self) -> None:
+        """Makes the parameters on every rank those of the last update, where the next forward has not done so yet."""
+        self.spreader.finish()
+
+    def shard_again(self) -> None:
+        """Drops all that is gathered: what comes next is gathered anew."""
+        for unit in self.units:
+            unit.shard_again()
+
+    def give_up_step(self) -> None:
+        """Drops the gradients of an unfinished step, also after a forward or a backward that failed.
+
+        Every rank must call it at the same place in the step: messages in flight come to their end first.
+        """
+        self.reducer.give_up()
+        if isinstance(self.model, FSDPModule):
+            self.model._get_fsdp_state()._reset_iter_state()
+
+    def _before(self, unit: Unit) -> Callable[..., None]:
+        def before(*_: Any) -> None:
+            self.reducer.check()
+            self._ran.setdefault(unit)
+            self._ran_last.pop(unit, None)
+            self._ran_last[unit] = None
+            self.spreader.before_forward(unit)
+
+        return before
+
+    def _after(self, unit: Unit) -> Callable[..., None]:
+        def after(*_: Any) -> None:
+            if unit.is_ready:
+                self.reducer.watch(unit)
+
+        return after
+
+    def _begin_forward(self, *_: Any) -> None:
+        for unit in self.units:
+            if unit.is_held:
+                self._before(unit)()
+                gather_held(unit)
+                self._after(unit)()
+        if self._borrowing is not None and not self._is_looking:
+            self._borrowing.__enter__()  # type: ignore[no-untyped-call]
+            self._is_looking = True
+
+    def _end_forward(self, *_: Any) -> None:
+        """Runs also where the forward failed."""
+        if self._is_looking:
+            assert self._borrowing is not None
+            self._borrowing.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._is_looking = False
+        if not torch.is_grad_enabled():
+            for unit in self.units:
+                if unit.is_held:
+                    unit.shard_again()
+
+    def _borrow(self, unit: Unit) -> None:
+        """Has a block's parameters used outside of its forward."""
+        if unit.group is None and unit in self._ran:
+            return
+        self._before(unit)()
+        hold(unit)
+        gather_held(unit)
+        self._after(unit)()
+
+    def _after_forward(self, *_: Any) -> None:
+        """Once the order of the blocks is known, has each gather those after it ahead."""
+        if self._borrowing is None:
+            return
+        self._borrowing = None
+        depth = self.plan.prefetch
+        self.spreader.learn_order([*self._ran, *(unit for unit in self.units if unit not in self._ran)])
+        self.reducer.learn_order(list(self._ran))
+        forward, backward = _gathered(self._ran), _gathered(reversed(self._ran_last))
+        for place, unit in enumerate(forward):
+            ahead = forward[place + 1 : place + 1 + depth]
+            self.spreader.learn_ahead(unit, ahead)
+            _module(unit).set_modules_to_forward_prefetch([_module(each) for each in ahead])
+        for place, unit in enumerate(backward):
+            ahead = backward[place + 1 : place + 1 + depth]
+            _module(unit).set_modules_to_backward_prefetch([_module(each) for each in ahead])
+
+
+def _gathered(units: Iterable[Unit]) -> list[Unit]:
+    """Returns the blocks that are gathered as they come to run."""
+    return [unit for unit in units if unit.group is not None and not unit.is_held]
+
+
+def _module(unit: Unit) -> FSDPModule:
+    return cast(FSDPModule, unit.modules[0])
