@@ -29,17 +29,18 @@ def _to_shard(unit: Unit, groups: Groups) -> Iterator[None]:
     """Reduces the gradients of a micro-batch over g, and adds them up."""
     assert unit.accumulated is not None
     is_first = unit.num_reductions == 0
-    shard = unit.accumulated if is_first else torch.empty_like(unit.accumulated)
     unit.num_reductions += 1
     if unit.quantized_reduction is not None:
+        shard = unit.accumulated if is_first else torch.empty_like(unit.accumulated)
         yield from unit.quantized_reduction.reduce(_filled(unit, unit.take_gradients()), shard)
     else:
         full = _filled(unit, unit.take_gradients())
         group = groups.between(1, unit.strategy.grad_degree, "reduce")
+        # What is added up comes to this rank's own part of the message: no other memory is needed.
+        shard = unit.accumulated if is_first else full.view(group.size(), -1)[group.rank()]
         work = dist.reduce_scatter_single(shard, full, group=group, async_op=True)
         yield
         _wait(work)
-        del full
     if not is_first:
         unit.accumulated += shard
 
