@@ -185,7 +185,7 @@ error.
 *GiB per rank* and *step* are what the planner itself predicts: of steps, none was measured here, and they rest on other
 speeds of the same GPU (Galvatron's on times that its authors measured, Calculon's and Shardplan's on rooflines with
 efficiencies, llm-analysis' on the peak), so that they tell whether planners agree, not who is right. Memory is judged
-below. Shardplan's rows that begin with fsdp are by the ideal schedule, and cannot be run yet.
+below. Shardplan's rows that begin with fsdp are of its own engine, on PyTorch's FSDP2.
 
 Others search what Shardplan does not: tensor and pipeline parallelism (Galvatron, Calculon, AutoParallel), and a part
 of a block's activations to discard (`sac_ilp`; Shardplan recomputes whole blocks or none). None of them has separate

@@ -27,7 +27,7 @@ ASKED = ("gpt2", "llama-7b", "llama-70b")
 
 
 def answers(question: Question) -> tuple[Answer, ...]:
-    """Returns the plan, the one at twice its micro-batch, and the best of what the ideal schedule could do."""
+    """Returns the plan, the one at twice its micro-batch, and the best of the other engine."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(question.config))
         started_s = time.perf_counter()
@@ -40,10 +40,10 @@ def answers(question: Question) -> tuple[Answer, ...]:
     chosen = plan(graph, profile, job)
     planned_s = time.perf_counter() - started_s
     note = f"{chosen.solver.status}; traced in {traced_s:.0f} s, planned in {planned_s:.1f} s, alternatives included"
-    ideal = [each for each in chosen.alternatives if each.engine == "fsdp" and each.verdict.startswith("cannot be run")]
+    other_engine = [each for each in chosen.alternatives if each.engine != chosen.engine]
     others = (
         Answer(f"{each.engine}: {each.name}, micro-batch {each.micro_batch_size}", each.peak_bytes, each.step_s)
-        for each in ideal[:1]
+        for each in other_engine[:1]
     )
     return (_answer(chosen, note), *_at_twice(graph, profile, job, chosen), *others)
 

@@ -20,7 +20,8 @@ from planner.choose.infeasible import illegal, message
 from planner.choose.pareto import pareto as pareto_of
 from planner.choose.rival_of import rival_of
 from planner.choose.search import search
-from planner.choose.search_blocks import search_blocks
+from planner.choose.search_blocks import best_of_blocks, search_blocks
+from planner.choose.search_both import search_both
 from planner.choose.setting import Setting, setting
 from planner.choose.space import space, whole_space
 from planner.errors import BatchError, DoesNotFit, HostError, InputError
@@ -59,8 +60,8 @@ def plan(model: Model, hardware: Hardware, job: Job) -> Plan:
 def pareto(model: Model, hardware: Hardware, job: Job) -> tuple[ParetoPoint, ...]:
     """Returns what each amount of memory buys: the points that none dominates in step time and memory per rank.
 
-    They are of the whole search space, the fastest first, whatever the job's memory budget: the first whose peak is
-    within a budget is what `plan` chooses for it.
+    They are of DeepSpeed's whole search space, the fastest first, whatever the job's memory budget: the first whose
+    peak is within a budget is what `plan` chooses for it with `engine="deepspeed"`.
 
     Args:
         model: As for `plan`.
@@ -68,7 +69,7 @@ def pareto(model: Model, hardware: Hardware, job: Job) -> tuple[ParetoPoint, ...
         job: As for `plan`; without `solve_time_limit_s`, since a front is exact.
 
     Raises:
-        InputError: As for `plan`, or the solver's seconds are limited.
+        InputError: As for `plan`, the solver's seconds are limited, or the job asks for the fsdp engine.
         TraceError: As for `plan`.
     """
     asked = _asked(model, hardware, job)
@@ -76,10 +77,15 @@ def pareto(model: Model, hardware: Hardware, job: Job) -> tuple[ParetoPoint, ...
 
 
 def plan_and_pareto(model: Model, hardware: Hardware, job: Job) -> tuple[Plan, tuple[ParetoPoint, ...]]:
-    """Returns what `plan` and `pareto` do, from one trace and one cost table; raises what they do."""
+    """Returns DeepSpeed's plan and what `pareto` does, from one trace and one cost table; raises what they do.
+
+    A front is of DeepSpeed's strategies, and the plan is a point of it; the fsdp engine's best stands beside it.
+    """
     asked = _asked(model, hardware, job)
     table = whole_space(asked)
-    return _fitting(search(asked, table)), pareto_of(asked, table)
+    beside = (best_of_blocks(asked),) if job.engine == "auto" else ()
+    rivals = tuple(each for each in beside if each is not None)
+    return _fitting(search(asked, table, rivals)), pareto_of(asked, table)
 
 
 def estimate(
@@ -183,6 +189,8 @@ def _answer_or_reason(asked: Setting) -> Plan | Infeasible:
 
 
 def _answer(asked: Setting) -> Plan | Infeasible:
+    if asked.job.engine == "auto":
+        return search_both(asked)
     return search_blocks(asked) if asked.job.engine == "fsdp" else search(asked, space(asked))
 
 

@@ -7,6 +7,8 @@ from planner.plan import Alternative, Predicted
 from planner.report.figures import bytes_in, bytes_unit, same_to_a_thousandth, seconds_in, seconds_unit, slower_text
 from planner.report.names import computed_times, exposed_times
 
+_SCHEDULES = {"deepspeed": "DeepSpeed's", "fsdp": "FSDP2's"}
+
 
 def alternatives(chosen: Candidate, others: tuple[Candidate, ...]) -> tuple[Alternative, ...]:
     """Returns the chosen strategy first, then the others that fit by step time, then those that do not by memory."""
@@ -30,10 +32,8 @@ def _verdict(chosen: Candidate, other: Candidate) -> str:
     text = _times(chosen.predicted, other.predicted)
     is_tie = same_to_a_thousandth(other.predicted.step_s, chosen.predicted.step_s)
     caused = text if is_tie else f"{text}, mainly {_cause(chosen.predicted, other.predicted)}"
-    if other.engine != chosen.engine and other.engine == "fsdp":
-        return f"cannot be run by this version; by the ideal schedule {caused}"
     if other.engine != chosen.engine:
-        return f"by DeepSpeed's schedule {caused}"
+        return f"by {_SCHEDULES[other.engine]} schedule {caused}"
     if is_tie:
         return text
     mine_s, its_s = chosen.predicted.simulated_step_s, other.predicted.simulated_step_s

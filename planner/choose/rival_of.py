@@ -37,8 +37,10 @@ def rival_of(asked: Setting, strategy: Strategy, chosen: Plan) -> Rival:
         InputError: Degrees that are no point of the machine's search space, or that no engine has.
     """
     check_legal(asked, strategy)
-    # It is looked at without offload, which is then among what would make it fit.
-    asked = replace(asked, job=asked.job.model_copy(update={"offload": "none"}))
+    # It is looked at without offload, which is then among what would make it fit; and on the plan's engine where that
+    # has it: fsdp has all of them, DeepSpeed a few.
+    engine_name = "fsdp" if chosen.engine == FSDP.name else "auto"
+    asked = replace(asked, job=asked.job.model_copy(update={"offload": "none", "engine": engine_name}))
     engine = engine_of(asked, strategy)
     table = table_of(asked, engine, (strategy,))
     found = plan_of_table(asked, engine, strategy, table)
@@ -72,7 +74,7 @@ def _at(asked: Setting, table: CostTable, shape: StepShape) -> AtMicroBatch:
 
 
 def _ideally(asked: Setting, chosen: Plan) -> Predicted | None:
-    """Returns the plan's strategy by the ideal schedule, at its best; None where that has no words for it."""
+    """Returns the plan's strategy on the fsdp engine, at its best; None where that does not have it."""
     points = {replace(strategy_of(each), recompute="none") for each in chosen.strategies}
     if len(points) > 1 or chosen.engine == FSDP.name:
         return None
@@ -100,10 +102,10 @@ def _would_fit(asked: Setting, strategy: Strategy, needed_bytes: int) -> Iterato
 
 
 def _sharded_more(asked: Setting, strategy: Strategy) -> Iterator[str]:
-    """Yields the nearest point that shards more and fits; where no engine runs that, the nearest of DeepSpeed too."""
+    """Yields the nearest point that shards more and fits; where that is not DeepSpeed's, the nearest of it too."""
     known = systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
     unit = bytes_unit(asked.budget_bytes)
-    for engines in ((DEEPSPEED, FSDP), (DEEPSPEED,)):
+    for engines in ((FSDP,),) if asked.job.engine == "fsdp" else ((DEEPSPEED, FSDP), (DEEPSPEED,)):
         found = larger(asked, strategy, engines)
         if found is None:
             continue
@@ -112,8 +114,8 @@ def _sharded_more(asked: Setting, strategy: Strategy) -> Iterator[str]:
         memory, step_s = found.predicted.memory, found.predicted.step_s
         yield (
             f"{degrees}{'' if name.startswith('degrees') else f' ({name})'}: {bytes_in(unit, memory.peak_bytes)} and "
-            f"{seconds_text(step_s)} a step{'' if found.engine == DEEPSPEED.name else ' by the ideal schedule'}, the "
-            f"least more sharding that fits{' on DeepSpeed' if len(engines) == 1 else ''}"
+            f"{seconds_text(step_s)} a step{'' if found.engine == DEEPSPEED.name else ' on the engine fsdp'}, the "
+            f"least more sharding that fits{' on DeepSpeed' if engines == (DEEPSPEED,) else ''}"
         )
         if found.engine == DEEPSPEED.name:
             return

@@ -1,9 +1,9 @@
-"""Searches the whole space of the engine that this version runs, and sets the published systems beside the choice."""
+"""Searches the whole space of DeepSpeed, and sets the published systems beside the choice."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from costmodels.deepspeed.engine import DEEPSPEED
 from planner.choose.alternatives import alternatives
@@ -13,6 +13,7 @@ from planner.choose.compete import able, candidate, compete, rows_of, smallest
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.near_best import Decision, beside, decide
+from planner.choose.other_engine import with_other_engine
 from planner.choose.search_blocks import best_of_blocks
 from planner.choose.setting import Setting
 from planner.choose.space import smallest_space
@@ -22,35 +23,66 @@ from planner.plan import Infeasible, Plan, SolverReport
 from planner.solve import Solution, solve
 
 
-def search(asked: Setting, table: CostTable) -> Plan | Infeasible:
-    """Returns the fastest plan that fits, or why nothing does.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """DeepSpeed's choice, and how it was found."""
+
+    table: CostTable
+    known: tuple[System, ...]
+    """Published systems that could have been chosen in its place."""
+    solution: Solution
+    decision: Decision
+    chosen: Candidate
+    seconds: float
+
+
+def search(asked: Setting, table: CostTable, rivals: tuple[Candidate, ...] = ()) -> Plan | Infeasible:
+    """Returns DeepSpeed's fastest plan that fits, or why nothing does.
 
     Args:
         asked: Model, machine and job.
         table: The costs of the search space.
+        rivals: Choices of another engine, to be set beside the plan.
 
     Raises:
         UnsolvedError: The solver's limit came before any choice that fits was found.
     """
+    found = find(asked, table)
+    if found is None:
+        return with_other_engine(infeasible(asked, least_of_deepspeed), best_of_blocks(asked))
+    return plan_of(asked, found, rivals)
+
+
+def find(asked: Setting, table: CostTable) -> Found | None:
+    """Returns the fastest choice of a table that fits, or None; raises as `search` does."""
     started_s = time.perf_counter()
     solution = solve(table, time_limit_s=asked.job.solve_time_limit_s)
     if solution is None:
-        return infeasible(asked, _smallest)
+        return None
     known = _systems(asked, table)
     if solution.status == "FEASIBLE":
         solution = _no_slower_than(known, table, solution)
     decision = decide(asked, DEEPSPEED, table, solution)
     solution = decision.of(solution)
-    strategy = solution.option.strategy
-    chosen = candidate(asked, DEEPSPEED, name_of(strategy, known), table, solution)
-    others = [compete(asked, system, table) for system in known if system.strategy != strategy]
-    if asked.job.engine == "auto" and asked.job.offload != "optimizer":
-        others += [each for each in (best_of_blocks(asked),) if each is not None]
+    chosen = candidate(asked, DEEPSPEED, name_of(solution.option.strategy, known), table, solution)
+    return Found(table, known, solution, decision, chosen, time.perf_counter() - started_s)
+
+
+def plan_of(asked: Setting, found: Found, rivals: tuple[Candidate, ...]) -> Plan:
+    """Returns the plan of a choice, with the published systems and other rivals beside it."""
+    started_s = time.perf_counter()
+    chosen, decision = found.chosen, found.decision
+    others = [
+        compete(asked, system, found.table)
+        for system in found.known
+        if system.strategy != found.solution.option.strategy
+    ]
+    set_beside = alternatives(*beside(asked, DEEPSPEED, decision, chosen, (*others, *rivals)))
     return assemble(
         asked,
         chosen,
-        _report(chosen, solution, decision, time.perf_counter() - started_s),
-        alternatives(*beside(asked, DEEPSPEED, decision, chosen, others)),
+        _report(chosen, found.solution, decision, found.seconds + time.perf_counter() - started_s),
+        set_beside,
         ds_config(asked.workload, chosen.assignment, chosen.shape),
         decision.warnings,
         decision.timeline,
@@ -80,8 +112,8 @@ def _no_slower_than(known: tuple[System, ...], table: CostTable, found: Solution
     return replace(found, option=best.option, recomputed=best.recomputed, objective=best.objective)
 
 
-def _smallest(asked: Setting) -> Candidate:
-    """Returns the strategy that needs the least memory: what is nearest to fitting."""
+def least_of_deepspeed(asked: Setting) -> Candidate:
+    """Returns DeepSpeed's strategy that needs the least memory: what is nearest to fitting."""
     at_least = at_smallest_batch(asked)
     table = smallest_space(at_least)
     solution = smallest(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from costmodels.assign import assign
 from costmodels.deepspeed.engine import DEEPSPEED
@@ -17,6 +17,7 @@ from planner.choose.candidate import Candidate
 from planner.choose.compete import able, candidate, compete
 from planner.choose.fsdp_config import fsdp_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.other_engine import with_other_engine
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.space import space
@@ -35,6 +36,17 @@ NEAR = 0.005
 """Near enough to the fastest for what is only set beside a plan: proving the rest takes most of the time."""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundBlocks:
+    """The fsdp engine's choice, and how it was found."""
+
+    solution: BlockSolution
+    chosen: Candidate
+    num_strategies: int
+    """Of all classes and micro-batches."""
+    seconds: float
+
+
 def search_blocks(asked: Setting) -> Plan | Infeasible:
     """Returns the fastest plan of the fsdp engine that fits, or why nothing does.
 
@@ -42,43 +54,65 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
         InputError: The engine can train nothing here, such as a model without trained parameters.
         UnsolvedError: The solver's limit came before any choice that fits was found.
     """
+    found = find_blocks(asked)
+    rival = _best_of_deepspeed(asked)
+    if found is None:
+        return with_other_engine(infeasible(asked, least_of_fsdp), rival)
+    return plan_of_blocks(asked, found, () if rival is None else (rival,))
+
+
+def find_blocks(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
+    """Returns the fastest choice that fits, or one that is within the gap of it; None where nothing fits.
+
+    Args:
+        asked: Model, machine and job.
+        gap: A part of the best.
+
+    Raises:
+        InputError: As for `search_blocks`.
+        UnsolvedError: As for `search_blocks`.
+    """
     started_s = time.perf_counter()
     tables = block_tables(asked, asked.budget_bytes)
-    solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s)
+    solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=gap)
     if solution is None:
-        return infeasible(asked, _smallest)
+        return None
     chosen = block_candidate(asked, solution)
     if solution.step_ns != round(chosen.predicted.step_s * 1e9):
         raise AssertionError("the table and the prediction are the same functions")
+    num_strategies = sum(len(group.params) * len(group.grads) for table in tables for group in table.groups)
+    return FoundBlocks(solution, chosen, num_strategies, time.perf_counter() - started_s)
+
+
+def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, ...]) -> Plan:
+    """Returns the plan of a choice, with the published systems and other rivals beside it."""
+    started_s = time.perf_counter()
+    solution, chosen = found.solution, found.chosen
     named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
-    others = [compete(asked, system) for system in able(asked, named)]
-    others += [each for each in (_best_of_deepspeed(asked),) if each is not None]
+    set_beside = alternatives(chosen, (*(compete(asked, system) for system in able(asked, named)), *rivals))
     report = SolverReport(
         status=solution.status,
         objective_s=solution.step_ns / 1e9,
         bound_s=solution.bound / 1e9,
         gap=(solution.step_ns - solution.bound) / max(solution.step_ns, 1),
-        num_strategies=sum(len(group.params) * len(group.grads) for table in tables for group in table.groups),
-        wall_s=time.perf_counter() - started_s,
+        num_strategies=found.num_strategies,
+        wall_s=found.seconds + time.perf_counter() - started_s,
     )
     timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
-    others_beside = alternatives(chosen, tuple(others))
-    return assemble(asked, chosen, report, others_beside, fsdp_config(chosen.shape), timeline=timeline)
+    return assemble(asked, chosen, report, set_beside, fsdp_config(chosen.shape), timeline=timeline)
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:
     """Returns a choice of the fsdp engine that fits and is within `NEAR` of its fastest; None where none was found."""
-    if _refusal(asked) is not None:
+    if refusal_of_fsdp(asked) is not None:
         return None
-    tables, limit_s = block_tables(asked, asked.budget_bytes), asked.job.solve_time_limit_s
     try:
-        solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=limit_s, gap=NEAR)
+        found = find_blocks(asked, NEAR)
     except UnsolvedError:
         return None  # It is a rival to a plan: without one in time there is none to set beside.
-    if solution is None:
+    if found is None:
         return None
-    found = block_candidate(asked, solution)
-    return replace(found, name=f"best of fsdp: {found.name.removeprefix('strategies ')}")
+    return replace(found.chosen, name=f"best of fsdp: {found.chosen.name.removeprefix('strategies ')}")
 
 
 def _best_of_deepspeed(asked: Setting) -> Candidate | None:
@@ -101,7 +135,7 @@ def block_tables(asked: Setting, budget_bytes: int | None = None) -> tuple[Block
     Raises:
         InputError: The engine has no strategy for this model or optimizer.
     """
-    refusal = _refusal(asked)
+    refusal = refusal_of_fsdp(asked)
     if refusal is not None:
         raise InputError(f"the fsdp engine cannot train this: {refusal}")
     may_recompute = _RECOMPUTES[asked.job.recompute]
@@ -122,13 +156,15 @@ def block_candidate(asked: Setting, solution: BlockSolution) -> Candidate:
     return Candidate(name, FSDP.name, workload, assignment, shape, predicted)
 
 
-def _refusal(asked: Setting) -> str | None:
-    """Returns why the engine has no strategy at all for this: all others are refused for the same reason."""
+def refusal_of_fsdp(asked: Setting) -> str | None:
+    """Returns why the engine has no strategy at all for this, or None: all are refused for the same reason."""
     least = strategies(asked.machine.level_sizes)[0]
+    if asked.job.offload == "optimizer":
+        least = replace(least, offload="optimizer")
     return FSDP.refusal(asked.workload, (least,) * asked.workload.num_classes, asked.shapes[0])
 
 
-def _smallest(asked: Setting) -> Candidate:
+def least_of_fsdp(asked: Setting) -> Candidate:
     """Returns the choice that needs the least memory: what is nearest to fitting."""
     at_least = at_smallest_batch(asked)
     solution = solve_blocks(block_tables(at_least), None, ("memory", "time"))

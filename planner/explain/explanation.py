@@ -108,8 +108,8 @@ class Comparison(_Frozen):
     other: Side
     """At its best micro-batch and recomputation; where nothing fits, where it needs the least memory."""
     reason: Reason
-    """What decided: the other does not fit, cannot be run by the chosen plan's engine, or is slower. `tie`: it is as
-    fast. `same`: it is the plan. `faster`: it would be faster, so the plan was not free to choose it or was made with
+    """What decided: the other does not fit, is not one of the plan's engine, or is slower. `tie`: it is as fast.
+    `same`: it is the plan. `faster`: it would be faster, so the plan was not free to choose it or was made with
     another machine."""
     verdict: str
     """The reason as a sentence with its numbers."""
@@ -118,7 +118,7 @@ class Comparison(_Frozen):
     refusal: str | None = None
     """Why DeepSpeed does not have the other; None: it has."""
     ideal_step_s: float | None = None
-    """Where the other is by the ideal schedule and the plan is not: the plan's own strategy by that schedule."""
+    """Where the other is of another engine than the plan: the plan's own strategy on that engine."""
     would_fit: tuple[str, ...] = ()
     """Where the other does not fit: what would, the smallest change of degrees first; each was evaluated."""
     time: tuple[Difference, ...]

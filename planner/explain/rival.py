@@ -19,7 +19,7 @@ class Rival:
     refusal: str | None = None
     """Why DeepSpeed does not have it; None: it has."""
     chosen_ideally: Predicted | None = None
-    """The plan's own strategy by the ideal schedule, where this one is by it and the plan is not."""
+    """The plan's own strategy on this one's engine, where the plan is of another."""
     would_fit: tuple[str, ...] = ()
     """What would fit in its place, where it does not."""
     is_current: bool = True

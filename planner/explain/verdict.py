@@ -80,10 +80,10 @@ def _too_large(other: Plan, its: Side) -> str:
 
 
 def _other_engine(mine: Side, its: Side, time: Sequence[Difference]) -> str:
-    return (
-        f"It needs the engine {its.engine}, which this version does not run; by the ideal schedule it would be "
-        f"{_times(mine, its)}, {_most(mine, its, time)}."
-    )
+    text = f"It runs on the engine {its.engine} and not on {mine.engine}: there it is {_times(mine, its)}"
+    if same_to_a_thousandth(its.step_s, mine.step_s):
+        return f"{text}."
+    return f"{text}, {_most(mine, its, time)}."
 
 
 def _tie(chosen: Plan, mine: Side, its: Side) -> str:
@@ -151,7 +151,7 @@ def _notes(reason: Reason, rival: Rival, sides: tuple[Side, Side]) -> Iterator[s
     added = sorted({text for each in mine.strategies for text in _added(each)})
     if added:
         yield f"The plan has {' and '.join(added)}; the other is looked at without."
-    if rival.refusal is not None:
+    if rival.refusal is not None and its.engine != mine.engine:
         yield f"{rival.refusal}."
     if rival.chosen_ideally is not None and its.engine != mine.engine:
         yield _schedules(mine, its, rival.chosen_ideally.step_s)
@@ -181,7 +181,7 @@ def _schedules(mine: Side, its: Side, ideal_s: float) -> str:
     """Splits what two engines differ by into what their schedules and what the degrees do."""
     schedule_s, degrees_s = ideal_s - mine.step_s, its.step_s - ideal_s
     return (
-        f"By the ideal schedule the plan's own degrees would take {seconds_text(ideal_s)}: of the difference, "
+        f"On the engine {its.engine} the plan's own degrees would take {seconds_text(ideal_s)}: of the difference, "
         f"{_signed(schedule_s)} are the schedule's and {_signed(degrees_s)} the degrees'."
     )
 

@@ -42,6 +42,12 @@ def understand(config: dict[str, Any]) -> GivenConfig:
     Raises:
         InputError: As `read_ds_config`, but for what is about the file.
     """
+    if "shardplan" in config:
+        raise InputError(
+            "this is the configuration of a plan on the engine fsdp, and DeepSpeed would train it at stage 0: what is "
+            "sharded is in the plan.json beside it; estimate that by --engine fsdp --degrees p,g,o, or delete the key "
+            "shardplan"
+        )
     warnings: list[str] = []
     _check_names(config, keys.TOP_LEVEL, keys.REMOVED_TOP_LEVEL, "", warnings)
     precision = _precision(config)

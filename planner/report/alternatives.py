@@ -17,13 +17,23 @@ _NUM_WORDS = 2
 
 
 def runner_up(plan: Plan) -> Alternative | None:
-    """Returns the fastest alternative that fits, is not the plan itself and that the plan's engine has."""
-    fitting = [other for other in plan.alternatives if _could_run(plan, other) and other.strategies != plan.strategies]
+    """Returns the fastest alternative of the plan's engine that fits and is not the plan itself."""
+    fitting = [
+        other
+        for other in plan.alternatives
+        if other.engine == plan.engine and _fits(plan, other) and other.strategies != plan.strategies
+    ]
     return min(fitting, key=lambda other: other.step_s, default=None)
 
 
-def _could_run(plan: Plan, other: Alternative) -> bool:
-    return other.engine == plan.engine and other.peak_bytes <= plan.predicted.memory.budget_bytes
+def best_of_other(plan: Plan) -> Alternative | None:
+    """Returns the fastest alternative of the other engine that fits: what that would have given."""
+    fitting = [other for other in plan.alternatives if other.engine != plan.engine and _fits(plan, other)]
+    return min(fitting, key=lambda other: other.step_s, default=None)
+
+
+def _fits(plan: Plan, other: Alternative) -> bool:
+    return other.peak_bytes <= plan.predicted.memory.budget_bytes
 
 
 def _order(plan: Plan, other: Alternative) -> tuple[bool, bool, float]:

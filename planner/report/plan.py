@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.plan import Plan, PlannedStrategy
-from planner.report.alternatives import alternatives_table, runner_up
+from planner.report.alternatives import alternatives_table, best_of_other, runner_up
 from planner.report.bar import Bar
 from planner.report.figures import (
     bytes_in,
@@ -109,14 +109,24 @@ def _why(plan: Plan) -> str:
         else (f"fastest found of {count} under this model; a faster one could save at most {100 * solver.gap:.1f}%")
     )
     if solver.decided_by == "simulation":
-        return f"fastest when played through, of those near the best bound of {count}"
-    second = runner_up(plan)
-    if second is None:
-        return proof
-    if same_to_a_thousandth(second.step_s, plan.predicted.step_s):
-        return f"{proof}; {second.name} is as fast"
-    slower = difference_text(second.step_s, plan.predicted.step_s)
-    return f"{proof}; then {second.name} at {seconds_text(second.step_s)} ({slower})"
+        proof = f"fastest when played through, of those near the best bound of {count}"
+    return "; ".join((proof, *_others(plan)))
+
+
+def _others(plan: Plan) -> Iterator[str]:
+    """Yields what comes next on the plan's engine, and what the other engine would have given."""
+    mine_s, second, other = plan.predicted.step_s, runner_up(plan), best_of_other(plan)
+    if second is not None and plan.solver.decided_by == "bound":
+        if same_to_a_thousandth(second.step_s, mine_s):
+            yield f"{second.name} is as fast"
+        else:
+            yield f"then {second.name} at {seconds_text(second.step_s)} ({difference_text(second.step_s, mine_s)})"
+    if other is not None:
+        name = ENGINE_NAMES[other.engine]
+        if same_to_a_thousandth(other.step_s, mine_s):
+            yield f"{name} would be as fast"
+        else:
+            yield f"{name}'s best would take {seconds_text(other.step_s)} ({difference_text(other.step_s, mine_s)})"
 
 
 def _time(plan: Plan) -> RenderableType:

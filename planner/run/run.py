@@ -8,7 +8,6 @@ import math
 import os
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from planner.launch_files import CARRIED, processes
 from planner.plan import Plan
 from planner.read.planned_folder import read_plan
 from planner.report.figures import plural
-from planner.run.hostfile import Host, hostfile_text, read_hostfile
+from planner.run.hostfile import Host, read_hostfile
+from planner.run.launch_command import launch_command
 from planner.run.rank_failure import find_failure
 from planner.run.run_report import Figures, RunReport, RunStep, predicted_figures
 from planner.run.watch_ranks import NoProgressError, watch_ranks
@@ -68,7 +68,7 @@ def run(
     with _alone_in(folder):
         logs = _fresh_logs(folder)
         options = _options(logs, steps, seed, data, model)
-        _launch(plan, _command(plan, folder, logs, hosts) + options, logs, on_progress, timeout_s)
+        _launch(plan, launch_command(plan, folder, logs, hosts, options), logs, on_progress, timeout_s)
         return _write_report(plan, folder, logs)
 
 
@@ -173,23 +173,6 @@ def _check_devices(plan: Plan) -> None:
         )
 
 
-def _command(plan: Plan, folder: Path, logs: Path, hosts: tuple[Host, ...]) -> list[str]:
-    script = str(folder / "launch.py")
-    if not hosts:
-        per_node = str(plan.hardware.world_size)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", per_node]
-        return [*torchrun, "--log-dir", str(logs), "--redirects", "3", script]
-    if shutil.which("pdsh") is None:
-        names = ", ".join(host.name for host in hosts)
-        raise InputError(
-            f"pdsh, by which several hosts are reached, is not installed here. Install it, or on each of {names} run "
-            f"MASTER_ADDR={hosts[0].name} NODE_RANK=<0 to {len(hosts) - 1}> {folder / 'launch.sh'}"
-        )
-    clean = logs / "hostfile"
-    clean.write_text(hostfile_text(hosts), encoding="utf-8")
-    return ["deepspeed", "--hostfile", str(clean), "--launcher", "pdsh", "--force_multi", script]
-
-
 def _environment(plan: Plan) -> dict[str, str]:
     environment = dict(os.environ)
     if plan.hardware.device_kind == "cpu":
@@ -232,10 +215,8 @@ def _write_report(plan: Plan, folder: Path, logs: Path) -> RunReport:
     ]
     # The engine obeys the file; what is predicted is the plan's.
     if json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")) != plan.ds_config:
-        warnings.append(
-            f"{CONFIG_FILE} is not as planned, and the predictions are the plan's; "
-            f"`shardplan estimate --ds-config {CONFIG_FILE}` predicts the file"
-        )
+        predict = f"; `shardplan estimate --ds-config {CONFIG_FILE}` predicts the file" if plan.native_deepspeed else ""
+        warnings.append(f"{CONFIG_FILE} is not as planned, and the predictions are the plan's{predict}")
     report = RunReport(
         steps=steps,
         measured=Figures.model_validate(document["measured"]),

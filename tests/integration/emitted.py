@@ -26,15 +26,18 @@ def emitted(
     model="Net",
     micro_batch_size=2,
     offload="auto",
+    engine="auto",
+    precision="fp32",
 ):
-    """Returns `folder` with the plan of one strategy in fp32, with 4 samples of each rank in a global batch."""
+    """Returns `folder` with the plan of one strategy, with 4 samples of each rank in a global batch."""
     source = ModelSource(spec=f"{TINY}:net", kind="file", arguments={"model": model})
-    graph = trace(source, precision="fp32", device="cpu", sequence_length=16)
+    graph = trace(source, precision=precision, device="cpu", sequence_length=16)
     job = Job(
         global_batch_size=4 * world_size,
         micro_batch_size=micro_batch_size,
         sequence_length=16,
-        precision="fp32",
+        precision=precision,
+        engine=engine,
         recompute=recompute,
         offload=offload,
     )
