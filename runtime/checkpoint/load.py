@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,13 +82,15 @@ def read(path: Path, ranges: list[Range], group: Any) -> dict[str, Any]:
     """
     objects: dict[str, Any] = {OBJECTS: None}
     try:
-        dcp_load(
-            objects,
-            storage_reader=FileSystemReader(path),
-            planner=LoadRanges(ranges),
-            process_group=group,
-            no_dist=group is None,
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            dcp_load(
+                objects,
+                storage_reader=FileSystemReader(path),
+                planner=LoadRanges(ranges),
+                process_group=group,
+                no_dist=group is None,
+            )
     except CheckpointException as error:
         raise LaunchError(f"cannot read the checkpoint {path}: {reasons(error)}") from error
     found = objects[OBJECTS]

@@ -36,14 +36,16 @@ class ShardedTraining:
         found = []
         for number, (unit, name, index) in enumerate(self._trained()):
             piece = unit.layout.pieces[index]
-            first, _ = unit.layout.range_of(unit.rank, piece)
+            first, last = unit.layout.range_of(unit.rank, piece)
             replicas = self._sharded.groups.world_size // unit.strategy.optim_degree
             is_written = unit.rank // unit.strategy.optim_degree == number % replicas
             values = self._optimizer.slices[name]
-            found.append(Range(value_key(name), piece.num_elements, first, values.detach(), is_written))
+            # A slice may end in rows that pad the parameter to a multiple of p.
+            found.append(Range(value_key(name), piece.num_elements, first, values.detach()[: last - first], is_written))
             for state, tensor in self._optimizer.inner.state.get(values, {}).items():
                 if _is_elementwise(tensor, values):
-                    found.append(Range(state_key(state, name), piece.num_elements, first, tensor, is_written))
+                    own = tensor[: last - first]
+                    found.append(Range(state_key(state, name), piece.num_elements, first, own, is_written))
         return found + self._untrained()
 
     def states(self) -> StateKinds:
@@ -74,7 +76,7 @@ class ShardedTraining:
         packed = inner.state_dict()
         packed["state"] = {
             numbers[id(self._optimizer.slices[name])]: {
-                key: torch.empty_like(self._optimizer.slices[name].detach()) if value is None else value
+                key: torch.zeros_like(self._optimizer.slices[name].detach()) if value is None else value
                 for key, value in states.items()
             }
             for name, states in kinds.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 
 import torch
@@ -40,9 +39,7 @@ def to_state_dict(folder: str | Path, dtype: torch.dtype | None = None) -> dict[
         flat = torch.empty(elements, dtype=types.get(value_key(name), torch.float32))
         ranges.append(Range(value_key(name), elements, 0, flat, False))
         found[name] = flat.view(entry.shape)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        read(path, ranges, None)
+    read(path, ranges, None)
     if dtype is not None:
         found = {name: each.to(dtype) if each.is_floating_point() else each for name, each in found.items()}
     return found | {alias: found[first] for alias, first in fingerprint.aliases.items()}
