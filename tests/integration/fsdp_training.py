@@ -188,7 +188,6 @@ def train_sharded(make: Callable[[], nn.Module], plan: ShardingPlan, recipe: Rec
     with RecordTraffic() as traffic:
         train_step(model, optimizer, recipe.num_steps, recipe.batch_of, with_loss=False)
         sharded.synchronize()
-    sharded.groups.close()
     return {"losses": losses, "parameters": parameters, "traffic": traffic.totals()}
 
 
