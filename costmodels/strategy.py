@@ -28,6 +28,8 @@ class Strategy:
     quantized_weights: bool = False
     quantized_gradients: bool = False
     offload: Offload = "none"
+    hierarchical: bool = False
+    """Collectives that span several levels go level by level; else at once."""
 
     @property
     def degrees(self) -> tuple[int, int, int]:
@@ -48,3 +50,5 @@ class StepShape:
     device: Literal["cuda", "cpu"] = "cuda"
     ranks_per_node: int | None = None
     """Where groups end at nodes, as in quantized reductions; None: not known."""
+    level_sizes: tuple[int, ...] = ()
+    """Of the machine, inner first, where collectives go level by level; none: not known."""

@@ -121,9 +121,11 @@ class _Program:
         """Queues a message, and returns its number; None where there is nothing to send."""
         if not is_sent(message):
             return None
-        self.instructions.append(Start(replace(message, count=1), (block,)))
-        self.started += 1
-        return self.started - 1
+        before = None
+        for stage in self.blocks[block].stages(message):
+            self.instructions.append(Start(replace(stage, count=1), (block,), before))
+            before, self.started = self.started, self.started + 1
+        return before
 
     def _spread(self, blocks: Sequence[int]) -> None:
         """Starts what is not started yet."""
@@ -177,9 +179,9 @@ class _Program:
                 return
 
     def _stages(self, block: int) -> Iterator[Message]:
-        yield from self.blocks[block].reductions()
-        if self.is_last:
-            yield from self.blocks[block].boundary()
+        traffic = self.blocks[block]
+        for message in (*traffic.reductions(), *(traffic.boundary() if self.is_last else ())):
+            yield from traffic.stages(message)
 
 
 def _by_segment(used: Sequence[Use], of_use: Callable[[Use], int]) -> Mapping[int, list[int]]:

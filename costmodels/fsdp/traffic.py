@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from costmodels.engine import Assignment, Cause, Message
+from costmodels.fsdp.hierarchical import stages
 from costmodels.fsdp.quantized import quantized_gather, quantized_reduction
 from costmodels.fsdp.sizes import BlockSizes, block_sizes
 from costmodels.fsdp.uses import uses
@@ -63,10 +64,10 @@ _EACH_TIME: tuple[Cause, ...] = ("forward", "backward")
 def _of_one_micro_batch(workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
     """Returns the messages of a step of one micro-batch, which those of more differ from by their number alone."""
     blocks = block_traffic(workload, assignment, shape)
-    sent = [block.forward() for block in blocks if block.is_run]
-    sent += [message for block in reversed(blocks) for message in block.backward()]
-    sent += [message for block in reversed(blocks) for message in block.boundary()]
-    sent += [block.update() for block in blocks]
+    sent = [stage for block in blocks if block.is_run for stage in block.stages(block.forward())]
+    sent += [stage for block in reversed(blocks) for message in block.backward() for stage in block.stages(message)]
+    sent += [stage for block in reversed(blocks) for message in block.boundary() for stage in block.stages(message)]
+    sent += [stage for block in blocks for stage in block.stages(block.update())]
     return _merged(message for message in (*sent, *control(shape)) if is_sent(message))
 
 
@@ -150,6 +151,14 @@ class BlockTraffic:
         param_degree, optim_degree = self.strategy.param_degree, self.strategy.optim_degree
         shard_bytes = self.widths.parameter * optim_degree // param_degree * self._slice_elements
         return Message("all_gather", param_degree, optim_degree, shard_bytes, 1, "update", beside_forward=True)
+
+    def stages(self, message: Message) -> Iterator[Message]:
+        """Yields what one of these messages is sent as: itself, or a message on each level."""
+        if self.strategy.hierarchical and is_sent(message):
+            # Parameters and their gradients are of one type.
+            yield from stages(message, self.shape.level_sizes, self.widths.gradient)
+        else:
+            yield message
 
     def _gather(self, degree: int, cause: Cause) -> Message:
         gathered_bytes = self.widths.parameter * self.sizes.gathered_elements(self.strategy.param_degree)
