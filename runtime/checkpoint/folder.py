@@ -106,7 +106,7 @@ def commit(root: Path, partial: Path, document: dict[str, Any], keep: int | None
     name = f"step-{document['step']}"
     twins = [each for each in before if each.name == name or each.name.startswith(f"{name}.")]
     # A step that is written again stands beside the old one until the pointer has turned.
-    final = root / (f"{name}.{number}" if twins else name)
+    final = root / (f"{name}.{number}" if (root / name).exists() else name)
     partial.rename(final)
     _sync(root)
     _write(root / f".{POINTER}.partial", final.name)
