@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed.fsdp", "torch.distributed.tensor"])
+# FSDP2 imports the compiler with its first forward: seconds, which ranks would spend each for itself.
+_CONTEXT.set_forkserver_preload(["torch", "torch.distributed.fsdp", "torch.distributed.tensor", "torch._dynamo"])
 
 
 class GlooRanks:
