@@ -44,6 +44,8 @@ def _wrong(strategy: BlockStrategy, world_size: int) -> list[str]:
         found.append(f"neither of param degree {p} and grad degree {g} divides the other")
     if p % s:
         found.append(f"secondary degree {s} does not divide the param degree {p}")
+    if strategy.hierarchical and (strategy.quantized_weights or strategy.quantized_gradients):
+        found.append("quantized messages go their own way through the levels: set hierarchical to false")
     return found
 
 

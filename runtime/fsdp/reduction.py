@@ -7,13 +7,12 @@ or is waited for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from runtime.fsdp.groups import Groups
+from runtime.fsdp.hierarchical import all_reduce, reduce_scatter
 from runtime.fsdp.unit import Unit
 
 
@@ -34,13 +33,11 @@ def _to_shard(unit: Unit, groups: Groups) -> Iterator[None]:
         shard = unit.accumulated if is_first else torch.empty_like(unit.accumulated)
         yield from unit.quantized_reduction.reduce(_filled(unit, unit.take_gradients()), shard)
     else:
+        degree = unit.strategy.grad_degree
         full = _filled(unit, unit.take_gradients())
-        group = groups.between(1, unit.strategy.grad_degree, "reduce")
         # What is added up comes to this rank's own part of the message: no other memory is needed.
-        shard = unit.accumulated if is_first else full.view(group.size(), -1)[group.rank()]
-        work = dist.reduce_scatter_single(shard, full, group=group, async_op=True)
-        yield
-        _wait(work)
+        shard = unit.accumulated if is_first else full.view(degree, -1)[groups.rank % degree]
+        yield from reduce_scatter(shard, full, groups, _stops(unit, groups, 1, degree))
     if not is_first:
         unit.accumulated += shard
 
@@ -51,22 +48,21 @@ def to_slice(unit: Unit, groups: Groups) -> Iterator[None]:
     grad_degree, optim_degree = unit.strategy.grad_degree, unit.strategy.optim_degree
     own = unit.accumulated
     if optim_degree > grad_degree:
-        group = groups.between(grad_degree, optim_degree, "reduce")
+        stops = _stops(unit, groups, grad_degree, optim_degree)
         elements = unit.layout.slice_elements
         if unit.reduces_at_once:
-            shard, own = own, own.view(-1, elements)[group.rank()]
+            shard, own = own, own.view(-1, elements)[groups.rank % optim_degree // grad_degree]
+            yield from reduce_scatter(own, shard, groups, stops)
         else:
-            shard, own = _filled(unit, unit.take_gradients()), own[:elements]
-        work = dist.reduce_scatter_single(own, shard, group=group, async_op=True)
-        yield
-        _wait(work)
-        del shard
+            own = own[:elements]
+            yield from reduce_scatter(own, _filled(unit, unit.take_gradients()), groups, stops)
     if groups.world_size > optim_degree:
-        group = groups.between(optim_degree, groups.world_size, "reduce")
-        work = dist.all_reduce(own, group=group, async_op=True)
-        yield
-        _wait(work)
+        yield from all_reduce(own, groups, _stops(unit, groups, optim_degree, groups.world_size))
     unit.slice = own
+
+
+def _stops(unit: Unit, groups: Groups, inner: int, outer: int) -> tuple[int, ...]:
+    return groups.stops(inner, outer, hierarchical=unit.strategy.hierarchical)
 
 
 def _filled(unit: Unit, gradients: list[Tensor | None]) -> Tensor:
@@ -74,9 +70,3 @@ def _filled(unit: Unit, gradients: list[Tensor | None]) -> Tensor:
     full = unit.accumulated.new_empty(unit.layout.full_elements)
     unit.layout.fill(full, gradients)
     return full
-
-
-def _wait(work: Any) -> None:
-    """Waits for a message: on CUDA the stream does, not the host."""
-    if work is not None:
-        work.wait()

@@ -15,6 +15,7 @@ from runtime.fsdp.borrow import hold
 from runtime.fsdp.find_modules import BlockModules, find_modules
 from runtime.fsdp.gather import gather, mesh, place_of
 from runtime.fsdp.groups import Groups
+from runtime.fsdp.hierarchical_gather import HierarchicalGather
 from runtime.fsdp.materialize import Fill, materialize
 from runtime.fsdp.quantize_collectives import quantize_collectives
 from runtime.fsdp.sharded import Sharded
@@ -56,13 +57,16 @@ def shard(
         )
     if device is None:
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-    groups = Groups()
+    groups = Groups(read.level_sizes)
+    level_by_level = HierarchicalGather(groups)
     recompute(model, read.recompute_modules)
     blocks = find_modules(model, read.strategies)
     units: dict[str, Unit] = {}
     for block in sorted(blocks, key=lambda each: -each.depth):
         materialize(model, block.parameters, device, DTYPES[read.precision], fill)
         units[block.name] = unit = _unit(model, block, groups, device, DTYPES[read.precision])
+        if unit.strategy.hierarchical and unit.group is not None:
+            cast(FSDPModule, unit.modules[0]).set_custom_all_gather(level_by_level)
         quantize_collectives(unit, groups, read.ranks_per_node, device, error_feedback=read.error_feedback)
     _settle_buffers(model, device, DTYPES[read.precision])
     _add_root(model, units.values(), groups, device)

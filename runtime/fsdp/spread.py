@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from runtime.fsdp.groups import Groups
+from runtime.fsdp.hierarchical_gather import Staged, start_all_gather
 from runtime.fsdp.unit import Unit
 
 
@@ -58,7 +58,11 @@ class Spreader:
             return
         for each in (unit, *self._ahead.get(unit, ())):
             self._finish(each)
+        in_flight = list(self._in_flight.values())
         self._start_until(self._place.get(unit, len(self.order)) + self._prefetch + 1)
+        for work, _ in in_flight:
+            if isinstance(work, Staged):
+                work.advance()
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -74,11 +78,12 @@ class Spreader:
         write = self._updated.pop(unit, None)
         if write is None:
             return
-        group = self._groups.between(unit.strategy.param_degree, unit.strategy.optim_degree, "gather")
-        full = unit.shards()[0].new_empty(group.size(), unit.layout.slice_elements)
-        own = full[group.rank()]
+        inner, outer = unit.strategy.param_degree, unit.strategy.optim_degree
+        full = unit.shards()[0].new_empty(outer // inner, unit.layout.slice_elements)
+        own = full[self._groups.rank % outer // inner]
         write(own)
-        self._in_flight[unit] = (dist.all_gather_single(full.view(-1), own, group=group, async_op=True), full)
+        stops = self._groups.stops(inner, outer, hierarchical=unit.strategy.hierarchical)
+        self._in_flight[unit] = (start_all_gather(full.view(-1), own, self._groups, stops), full)
 
     def _finish(self, unit: Unit) -> None:
         self._start(unit)
