@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from fsdp_training import ADAMW, Tiny, blocks_of, plan_of, train_sharded
+from fsdp_training import Tiny, blocks_of, plan_of
 from gloo_ranks import GlooRanks
+from quantized_ranks import error_of_a_sum, reduce_constants, refused, trained
 
-from runtime.fsdp.groups import Groups
-from runtime.fsdp.layout import lay_out
-from runtime.fsdp.quantized_reduction import QuantizedReduction, hops
-from runtime.fsdp.shard import shard
+from costmodels.fsdp import FSDP
+from costmodels.schedule import messages_of
+from costmodels.strategy import StepShape, Strategy
+from costmodels.workload import Workload
+from planner.model_graph import ModelSource
+from planner.trace import trace
+from runtime.fsdp.quantized_reduction import hops
 from runtime.fsdp.strategies import ShardingPlan
-from runtime.ranks import LaunchError
 from runtime.record_traffic import RecordedTraffic
 
 N = 8
@@ -44,11 +46,6 @@ def of_type(results: Sequence[RecordedTraffic], operation: str) -> dict[tuple[in
     return {(each.degree_from, each.degree_to): each.bytes for each in results if each.operation == operation}
 
 
-def trained(plan: ShardingPlan, num_steps: int, width: int) -> dict[str, Any]:
-    """Returns losses, parameters and traffic."""
-    return train_sharded(partial(Tiny, width=width), plan, replace(ADAMW, num_steps=num_steps))
-
-
 @pytest.mark.parametrize("node", [4, pytest.param(2, marks=pytest.mark.slow)])
 def test_messages_are_a_half_and_between_nodes_a_quarter_of_the_exact_ones(ranks: GlooRanks, node: int) -> None:
     degrees = (8, node, 8, 8)
@@ -64,6 +61,38 @@ def test_messages_are_a_half_and_between_nodes_a_quarter_of_the_exact_ones(ranks
     assert sent[node, 8] <= 0.27 * reduced_bytes / node
     assert sent[1, node] <= 0.27 * reduced_bytes
     assert not of_type(lossy, "reduce_scatter")
+
+
+def tiny(micro_batch_size: int) -> tuple[Tiny, dict[str, torch.Tensor]]:
+    """What is traced."""
+    return Tiny(), {"tokens": torch.zeros(micro_batch_size, 9, dtype=torch.long)}
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    return trace(ModelSource(spec=f"{__file__}:tiny", kind="file"), precision="fp32", device="cpu").workload
+
+
+def predicted(workload: Workload, plan: ShardingPlan) -> list[tuple[Any, ...]]:
+    """Returns what the cost model says of the messages of a step."""
+    shape = StepShape(N, 2, plan.num_micro_batches, plan.precision, "adamw", "cpu", plan.ranks_per_node)
+    of_runtime = plan.strategies[0]
+    strategy = Strategy(
+        *of_runtime.degrees,
+        quantized_weights=of_runtime.quantized_weights,
+        quantized_gradients=of_runtime.quantized_gradients,
+    )
+    assignment = (strategy,) * workload.num_classes
+    assert FSDP.refusal(workload, assignment, shape) is None
+    total: Counter[tuple[Any, ...]] = Counter()
+    count: Counter[tuple[Any, ...]] = Counter()
+    for message in FSDP.traffic(workload, assignment, shape):
+        key = (message.operation, message.degree_from, message.degree_to)
+        total[key] += message.total_bytes
+        count[key] += message.count
+    in_order = messages_of(FSDP.schedule(workload, assignment, shape))
+    assert sum(message.message_bytes * times for message, times in in_order) == total.total()
+    return [(*key, total[key], count[key]) for key in sorted(count)]
 
 
 CASES = [
@@ -85,8 +114,15 @@ MORE_CASES = [
     ("degrees", "weights", "gradients", "node", "times", "precision"),
     [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_CASES)],
 )
-def test_replicas_are_equal_to_the_bit_and_losses_near_the_exact_ones(
-    ranks: GlooRanks, degrees: Degrees, weights: bool, gradients: bool, node: int, times: int, precision: str
+def test_replicas_are_equal_losses_near_the_exact_ones_and_bytes_as_predicted(
+    ranks: GlooRanks,
+    workload: Workload,
+    degrees: Degrees,
+    weights: bool,
+    gradients: bool,
+    node: int,
+    times: int,
+    precision: str,
 ) -> None:
     options = {"node": node, "times": times, "precision": precision}
     lossy = ranks.run(trained, quantized(degrees, weights, gradients, **options), 4, 16)
@@ -97,6 +133,10 @@ def test_replicas_are_equal_to_the_bit_and_losses_near_the_exact_ones(
     assert lossy[0]["losses"] != exact[0]["losses"]
     for mine, theirs in zip(lossy[0]["losses"], exact[0]["losses"], strict=True):
         assert mine == pytest.approx(theirs, rel=0.02)
+    recorded = [
+        (each.operation, each.degree_from, each.degree_to, each.bytes, each.count) for each in lossy[0]["traffic"]
+    ]
+    assert recorded == predicted(workload, quantized(degrees, weights, gradients, **options))
 
 
 PIECES = [
@@ -119,47 +159,10 @@ def test_each_rank_has_the_sums_of_its_own_piece(ranks: GlooRanks, feedback: boo
             assert torch.allclose(mine, expected, rtol=1e-5), degrees
 
 
-def reduce_constants(p: int, g: int, o: int, node: int, feedback: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the shard of a reduction, and what is expected: blocks of equal numbers are quantized exactly."""
-    rank = dist.get_rank()
-    layout = lay_out([(24, 11), (5,), (700,)], p, g, o)
-    reduction = QuantizedReduction(layout, Groups(), node, torch.device("cpu"), feedback)
-
-    def sent_by(each: int) -> torch.Tensor:
-        return (1.0 + torch.arange(o) + 100 * each).repeat_interleave(layout.slice_elements)
-
-    shard_ = torch.empty(layout.shard_elements)
-    for _ in reduction.reduce(sent_by(rank), shard_):
-        pass
-    first = rank // g * g
-    whole = torch.stack([sent_by(each) for each in range(first, first + g)]).sum(0)
-    return shard_, whole.view(g, -1)[rank % g]
-
-
 def test_error_feedback_makes_up_for_what_was_left_out(ranks: GlooRanks) -> None:
     for node in (4, 2, 8):
         for without, with_feedback in ranks.run(error_of_a_sum, node):
             assert with_feedback < without / 4
-
-
-def error_of_a_sum(node: int) -> list[float]:
-    """Returns the error of the sum of 20 equal reductions, without and with error feedback, relative to one of them."""
-    rank, times = dist.get_rank(), 20
-    layout = lay_out([(64, 128)], N, N, N)
-    full = torch.randn(layout.full_elements, generator=torch.Generator().manual_seed(rank))
-    expected = torch.empty(layout.shard_elements)
-    dist.reduce_scatter_single(expected, full)
-    errors = []
-    for feedback in (False, True):
-        reduction = QuantizedReduction(layout, Groups(), node, torch.device("cpu"), feedback)
-        total = torch.zeros_like(expected)
-        for _ in range(times):
-            part = torch.empty_like(expected)
-            for _ in reduction.reduce(full.clone(), part):
-                pass
-            total += part
-        errors.append(((total - times * expected).norm() / expected.norm()).item())
-    return errors
 
 
 def test_hops_end_at_the_node() -> None:
@@ -179,11 +182,3 @@ def test_what_is_not_sent_cannot_be_quantized(
 ) -> None:
     for text in ranks.run(refused, quantized(degrees, weights, gradients)):
         assert reason in text
-
-
-def refused(plan: ShardingPlan) -> str:
-    try:
-        shard(Tiny(), plan)
-    except LaunchError as error:
-        return " ".join(str(error).split())
-    return ""
