@@ -2,8 +2,10 @@
 
 For an engine whose blocks can differ (`costmodels.fsdp`), every cost of a step is a sum over its blocks, each by its
 own strategy, or a maximum of such sums. Within a block it is a sum again: of what (p, o), (g, o) and (p, s) cost, and
-of what recomputation costs; where shards are padded, (g, o) costs more for some p than for others. Equal blocks form a
-group, and a choice says for each group how many of its blocks have each strategy and how many are recomputed.
+of what recomputation costs; where shards are padded, (g, o) costs more for some p than for others. Equal blocks form
+a group, and a choice says for each group how many of its blocks have each strategy and how many are recomputed. Only
+of what is held of some kinds the most of any block of a group counts for all (`Apart`): there a total is a bound, and
+exact where all blocks of a group have one strategy.
 
 Which block has which follows from an order, so that no two choices differ by names alone. The first blocks are the
 recomputed ones: a forward that runs again finds least alive there. Strategies come in the order of their manners
@@ -18,10 +20,14 @@ from itertools import product
 from typing import NamedTuple
 
 from costmodels.compute import Computed
-from costmodels.fsdp.holds import Gathered, Manner, manner_of
+from costmodels.fsdp.holds import Gathered, Kind, Manner, Reducing, manner_of, reducing_of
 from costmodels.strategy import StepShape, Strategy
 
 _ORDER: tuple[Gathered, ...] = ("anew", "kept", "whole")
+REDUCINGS: tuple[Reducing, ...] = ("never", "once", "each")
+
+Apart = tuple[tuple[Kind, int], ...]
+"""Bytes of some kinds that a block holds beyond what its manner says; of a group's, the most of any counts for all."""
 
 
 class Sent(NamedTuple):
@@ -47,8 +53,9 @@ class ParamCost:
     optimizer_ns: int
     rest_bytes: int
     """Parameters and optimizer states."""
-    spread_bytes: int
-    """Held while this block's parameters are spread; the largest of any block counts."""
+    apart: Apart = ()
+    quantized: bool = False
+    """Parameters are gathered as int8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +75,14 @@ class GradCost:
     rest_bytes: int
     """Gradients."""
     update_bytes: int
-    output_bytes: int
-    """Held in backward for the output of a reduction; the largest of any block counts."""
+    apart: Apart = ()
+    quantized: bool = False
+    """Gradients are reduced as int4."""
 
     @property
-    def is_reduced(self) -> bool:
-        """Whether gradients are reduced as they come."""
-        return self.grad_degree > 1
+    def reducing(self) -> Reducing:
+        """When gradients are reduced."""
+        return reducing_of(self.grad_degree, self.optim_degree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,7 @@ class SecondaryCost:
     gathered: Gathered
     backward: Sent
     """Gathered in every micro-batch."""
-    rest_bytes: int
-    """Of a second copy, where there is one."""
+    apart: Apart = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,14 @@ class Term:
     if_recomputed: int = 0
 
 
+class GroupKind(NamedTuple):
+    """So many times what the blocks of a group hold apart of one kind."""
+
+    group: int
+    kind: Kind
+    times: int
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A sum of bytes: constant + what depends on blocks + what differs where all blocks that can be are recomputed."""
@@ -129,6 +144,7 @@ class Held:
     constant: int = 0
     terms: tuple[Term, ...] = ()
     if_all_recomputed: int = 0
+    apart: tuple[GroupKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +154,7 @@ class Stretch:
     change: Held
     """Added to what is alive, for this segment and all that follow."""
     moments: tuple[Held, ...]
-    """Beyond what is alive, model states and outputs of reductions."""
-    is_backward: bool
+    """Beyond what is alive and model states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,10 @@ class BlockTable:
     backward: Computed
     """The same, without recomputation."""
     stretches: tuple[Stretch, ...]
+    closing: tuple[Held, ...]
+    """Moments after the last of them, beyond model states, when no activations are alive."""
+    updating: Held
+    """What the update holds beyond model states and `GradCost.update_bytes`."""
     always_bytes: int
     """Held whatever is chosen: the model's buffers."""
     control_ns: int = 0
@@ -180,7 +199,11 @@ def strategies_of(table: BlockTable, choice: Choice) -> dict[int, Strategy]:
     most_common = max(numbers, key=lambda strategy: numbers[strategy])
     chosen: dict[int, Strategy] = {}
     for group, (strategies, num_recomputed) in zip(table.groups, choice, strict=True):
-        in_order = [each for each, number in in_order_of_manners(strategies) for _ in range(number)]
+        in_order = [
+            each
+            for strategy, number in in_order_of_manners(strategies)
+            for each in [_quantized(group, strategy)] * number
+        ]
         if not group.has_params:
             in_order = [most_common] * len(group.blocks)
         for number, (block, strategy) in enumerate(zip(group.blocks, in_order, strict=True)):
@@ -188,11 +211,29 @@ def strategies_of(table: BlockTable, choice: Choice) -> dict[int, Strategy]:
     return chosen
 
 
+def _quantized(group: BlockGroup, strategy: Strategy) -> Strategy:
+    """Returns a strategy with what its costs are of."""
+    p, g, o = strategy.degrees
+    return replace(
+        strategy,
+        quantized_weights=any(
+            each.quantized for each in group.params if (each.param_degree, each.optim_degree) == (p, o)
+        ),
+        quantized_gradients=any(
+            each.quantized
+            for each in group.grads
+            if (each.grad_degree, each.optim_degree) == (g, o) and p in each.param_degrees
+        ),
+    )
+
+
 def manners_of(secondaries: Sequence[SecondaryCost], grads: Sequence[GradCost]) -> tuple[Manner, ...]:
     """Returns the manners that blocks can have, in their order."""
     gathered = {each.gathered for each in secondaries}
-    reduced = {each.is_reduced for each in grads}
-    return tuple(sorted((Manner(*each) for each in product(gathered, reduced)), key=_place))
+    reducing = {each.reducing for each in grads}
+    every = (Manner(*each) for each in product(gathered, reducing))
+    # Only whole parameters go with gradients that are not reduced to less than all.
+    return tuple(sorted((each for each in every if each.reducing != "never" or each.gathered == "whole"), key=_place))
 
 
 def in_order_of_manners(strategies: Sequence[tuple[Strategy, int]]) -> Iterator[tuple[Strategy, int]]:
@@ -200,5 +241,5 @@ def in_order_of_manners(strategies: Sequence[tuple[Strategy, int]]) -> Iterator[
     yield from sorted(strategies, key=lambda each: (_place(manner_of(each[0])), each[0]))
 
 
-def _place(manner: Manner) -> tuple[int, bool]:
-    return (_ORDER.index(manner.gathered), manner.is_reduced)
+def _place(manner: Manner) -> tuple[int, int]:
+    return (_ORDER.index(manner.gathered), REDUCINGS.index(manner.reducing))

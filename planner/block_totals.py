@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costmodels.fsdp.holds import manner_of
+from costmodels.fsdp.holds import Kind, manner_of
 from planner.block_table import (
     BlockTable,
     Choice,
@@ -26,6 +26,7 @@ class _Blocks(NamedTuple):
     grad: GradCost
     secondary: SecondaryCost
     number: int
+    group: int
 
 
 _Chosen = list[_Blocks]
@@ -35,17 +36,15 @@ def block_totals(table: BlockTable, choice: Choice) -> tuple[int, int]:
     """Returns (ns of a step, bytes at its peak) of a choice."""
     chosen = _chosen(table, choice)
     rest_bytes = table.always_bytes + sum(
-        (each.param.rest_bytes + each.grad.rest_bytes + each.secondary.rest_bytes) * each.number for each in chosen
+        (each.param.rest_bytes + each.grad.rest_bytes) * each.number for each in chosen
     )
     update_bytes = sum(each.grad.update_bytes * each.number for each in chosen)
-    update_bytes += max(each.param.spread_bytes for each in chosen)
-    output_bytes = max(each.grad.output_bytes for each in chosen)
-    return _step_ns(table, choice, chosen), rest_bytes + max(update_bytes, *_peaks(table, choice, output_bytes))
+    return _step_ns(table, choice, chosen), rest_bytes + max(_peaks(table, choice, chosen, update_bytes))
 
 
 def _chosen(table: BlockTable, choice: Choice) -> _Chosen:
     found: _Chosen = []
-    for group, (strategies, _) in zip(table.groups, choice, strict=True):
+    for place, (group, (strategies, _)) in enumerate(zip(table.groups, choice, strict=True)):
         params = {(each.param_degree, each.optim_degree): each for each in group.params}
         grads = {(p, each.grad_degree, each.optim_degree): each for each in group.grads for p in each.param_degrees}
         secondaries = {(each.param_degree, each.secondary_degree): each for each in group.secondaries}
@@ -55,6 +54,7 @@ def _chosen(table: BlockTable, choice: Choice) -> _Chosen:
                 grads[each.degrees],
                 secondaries[each.param_degree, each.secondary_degree],
                 number,
+                place,
             )
             for each, number in strategies
         ]
@@ -95,7 +95,7 @@ def _step_ns(table: BlockTable, choice: Choice, chosen: _Chosen) -> int:
     return forward_ns + max(forward_bounds) + backward_ns + max(backward_bounds) + optimizers_ns + table.control_ns
 
 
-def _peaks(table: BlockTable, choice: Choice, output_bytes: int) -> Iterator[int]:
+def _peaks(table: BlockTable, choice: Choice, chosen: _Chosen, update_bytes: int) -> Iterator[int]:
     manners: dict[int, int] = {}
     recomputed: dict[int, bool] = {}
     for group, (strategies, num_recomputed) in zip(table.groups, choice, strict=True):
@@ -106,19 +106,32 @@ def _peaks(table: BlockTable, choice: Choice, output_bytes: int) -> Iterator[int
         ]
         manners.update(zip(group.blocks, numbers, strict=True))
         recomputed.update({block: number < num_recomputed for number, block in enumerate(group.blocks)})
+    most = _most_apart(chosen)
     all_recomputed = all(recomputed[block] for group in table.groups if group.recomputable for block in group.blocks)
 
     def held_bytes(held: Held) -> int:
         of_blocks = sum(
             term.by_manner[manners[term.block]] + term.if_recomputed * recomputed[term.block] for term in held.terms
         )
-        return held.constant + of_blocks + held.if_all_recomputed * all_recomputed
+        of_groups = sum(most.get((group, kind), 0) * times for group, kind, times in held.apart)
+        return held.constant + of_blocks + of_groups + held.if_all_recomputed * all_recomputed
 
     alive_bytes = 0
     for stretch in table.stretches:
         alive_bytes += held_bytes(stretch.change)
         for moment in stretch.moments:
-            yield alive_bytes + held_bytes(moment) + output_bytes * stretch.is_backward
+            yield alive_bytes + held_bytes(moment)
+    yield from (held_bytes(moment) for moment in table.closing)
+    yield update_bytes + held_bytes(table.updating)
+
+
+def _most_apart(chosen: _Chosen) -> dict[tuple[int, Kind], int]:
+    """Returns the most that blocks of each group hold apart of each kind."""
+    most: dict[tuple[int, Kind], int] = {}
+    for each in chosen:
+        for kind, num_bytes in (*each.param.apart, *each.grad.apart, *each.secondary.apart) if each.number else ():
+            most[each.group, kind] = max(num_bytes, most.get((each.group, kind), 0))
+    return most
 
 
 def least_bytes(table: BlockTable) -> int:

@@ -15,17 +15,21 @@ from costmodels.communication import sum_messages
 from costmodels.compute import UPDATE_NS, Computed, overlappable_ns, segment_ns, update_width
 from costmodels.degrees import legal_degrees, nests
 from costmodels.engine import Message
-from costmodels.fsdp.holds import manner_of
-from costmodels.fsdp.memory import output_bytes, slice_bytes, spread_bytes
+from costmodels.fsdp.held_bytes import held_bytes
+from costmodels.fsdp.held_bytes import least_bytes as least_held_bytes
+from costmodels.fsdp.holds import Kind, manner_of
+from costmodels.fsdp.memory import slice_bytes
+from costmodels.fsdp.quantized import residual_bytes, slice_run_bytes
 from costmodels.fsdp.sizes import BlockSizes, block_sizes
 from costmodels.fsdp.states import block_state_bytes
 from costmodels.fsdp.traffic import BlockTraffic, control, gathered_blocks, is_sent
 from costmodels.states import StateBytes, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Workload
-from planner.block_table import BlockGroup, BlockTable, GradCost, ParamCost, SecondaryCost, Sent, manners_of
+from planner.block_table import Apart, BlockGroup, BlockTable, GradCost, ParamCost, SecondaryCost, Sent, manners_of
 from planner.block_totals import least_bytes
-from planner.block_walk import stretches
+from planner.block_walk import block_walk
+from planner.lossy_choice import EXACT, Lossy, LossyChoice
 from planner.machine import Machine
 
 
@@ -53,6 +57,7 @@ def estimate_blocks(
     shapes: Sequence[StepShape],
     may_recompute: tuple[bool, ...],
     budget_bytes: int | None = None,
+    lossy: Lossy = EXACT,
 ) -> tuple[BlockTable, ...]:
     """Returns what every strategy costs every block of the ideal schedule, one table for each micro-batch that can fit.
 
@@ -62,8 +67,9 @@ def estimate_blocks(
         shapes: The micro-batches, smallest first.
         may_recompute: What can be chosen for blocks that can be recomputed: (False,), (True,) or both.
         budget_bytes: Bytes of device memory; None: no end of them.
+        lossy: What is quantized wherever that is faster.
     """
-    costs = _AllCosts(machine, shapes[0])
+    costs = _AllCosts(machine, shapes[0], lossy)
     every = (_table(workload, machine, shape, may_recompute, costs) for shape in shapes)
     # More samples at once never need less.
     return tuple(takewhile(lambda table: budget_bytes is None or least_bytes(table) <= budget_bytes, every))
@@ -81,9 +87,9 @@ def _table(
         sum((computed for (phase, _), computed in compute.items() if phase == name), Computed())
         for name in ("forward", "backward")
     )
-    held = stretches(workload, groups, shape)
+    held = block_walk(workload, groups, shape)
     control_ns = sum(sum_messages(control(shape), machine.network, machine.speed).duration.values())
-    return BlockTable(shape, groups, forward, backward, held, workload.buffer_bytes, control_ns)
+    return BlockTable(shape, groups, forward, backward, *held, workload.buffer_bytes, control_ns)
 
 
 def _compute(workload: Workload, machine: Machine, shape: StepShape) -> dict[tuple[str, int], Computed]:
@@ -132,8 +138,9 @@ _Parts = tuple[tuple[ParamCost, ...], tuple[GradCost, ...], tuple[SecondaryCost,
 class _AllCosts:
     """The costs of blocks by their sizes: each is the same at all micro-batches but for their number."""
 
-    def __init__(self, machine: Machine, shape: StepShape) -> None:
+    def __init__(self, machine: Machine, shape: StepShape, lossy: Lossy) -> None:
         self._machine, self._shape = machine, replace(shape, num_micro_batches=1)
+        self._lossy = LossyChoice(lossy, machine)
         self._degrees = legal_degrees(machine.level_sizes)
         self._known: dict[_Sizes, _Parts] = {}
         self.pairs = _pairs(self._degrees)
@@ -141,7 +148,7 @@ class _AllCosts:
     def of(self, sizes: _Sizes, times: int) -> _Parts:
         """Returns what a step of so many micro-batches costs by (p, o), by (g, o) and by (p, s)."""
         if sizes not in self._known:
-            costs = _Costs(sizes, self._machine, self._shape)
+            costs = _Costs(sizes, self._machine, self._shape, self._lossy)
             degrees = self._degrees if sizes.sizes.parameters else (1,)
             self._known[sizes] = (
                 tuple(costs.of_params(degrees)),
@@ -176,14 +183,15 @@ def _pairs(degrees: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
 class _Costs:
     """The costs of a block by the degrees that decide them, in a step of one micro-batch."""
 
-    def __init__(self, sizes: _Sizes, machine: Machine, shape: StepShape) -> None:
+    def __init__(self, sizes: _Sizes, machine: Machine, shape: StepShape, lossy: LossyChoice) -> None:
         self._known, self._machine, self._shape = sizes, machine, shape
-        self._sizes = sizes.sizes
+        self._sizes, self._lossy = sizes.sizes, lossy
         self._widths = state_widths(shape.precision, shape.optimizer)
+        self._as_int8: dict[int, bool] = {}
 
     def of_params(self, degrees: Sequence[int]) -> Iterator[ParamCost]:
         """Yields every (p, o), in ascending order."""
-        forward = {p: self._sent([self._block(p, p, p, p).forward()] * self._known.is_run) for p in degrees}
+        forward = {p: self._sent([self._gather(p)] * self._known.is_run) for p in degrees}
         optimizer_ns = {o: self._optimizer_ns(o) for o in degrees}
         for p, o in _nested(degrees):
             strategy = Strategy(p, p, o, o)
@@ -194,53 +202,87 @@ class _Costs:
                 spread=self._sent([self._block(p, p, p, o).update()]),
                 optimizer_ns=optimizer_ns[o],
                 rest_bytes=states.parameters + states.optimizer_states,
-                spread_bytes=spread_bytes(self._sizes, strategy, self._widths),
+                apart=self._apart(strategy, "input", "filling", "spread_shard", "spread_whole"),
+                quantized=self._quantizes_weights(p),
             )
 
     def of_grads(self, degrees: Sequence[int]) -> Iterator[GradCost]:
         """Yields every (g, o), in ascending order, once for all p that pad alike."""
         alike: dict[int, list[tuple[int, ...]]] = {}
         for o in degrees:
-            by_slice: dict[int, list[int]] = {}
+            by_slice: dict[tuple[int, int], list[int]] = {}
             for p in degrees:
                 if o % p == 0:
-                    by_slice.setdefault(self._sizes.slice_elements(p, o), []).append(p)
+                    by_slice.setdefault(self._slice(p, o), []).append(p)
             alike[o] = [tuple(each) for each in by_slice.values()]
-        reduced: dict[tuple[int, int], Sent] = {}
+        reduced: dict[tuple[int, int, int], tuple[Sent, bool]] = {}
         for g, o in _nested(degrees):
             for params in alike[o]:
                 p = params[0]
-                strategy = Strategy(p, p, g, o)
-                elements = o * self._sizes.slice_elements(p, o)
-                if (g, elements) not in reduced:
-                    reduced[g, elements] = self._sent(self._gradients(strategy))
+                elements, row_bytes = self._slice(p, o)
+                key = (g, o * elements, o * row_bytes)
+                if key not in reduced:
+                    quantized = self._lossy.gradients(self._block(p, p, g, o))
+                    strategy = Strategy(p, p, g, o, quantized_gradients=quantized)
+                    reduced[key] = self._sent(self._gradients(strategy)), quantized
+                sent, quantized = reduced[key]
+                strategy = Strategy(p, p, g, o, quantized_gradients=quantized)
+                left_out_bytes = residual_bytes(self._sizes, strategy, self._shape)
                 yield GradCost(
                     *(g, o, params),
-                    reduced=reduced[g, elements],
+                    reduced=sent,
                     boundary=self._sent(self._block(p, p, g, o).boundary()),
-                    rest_bytes=self._states(strategy).gradients,
+                    rest_bytes=self._states(strategy).gradients + left_out_bytes,
                     update_bytes=slice_bytes(self._sizes, strategy, self._shape),
-                    output_bytes=output_bytes(self._sizes, strategy, self._widths),
+                    apart=self._apart(strategy, *(("copy",) if self._shape.device == "cpu" else ())),
+                    quantized=quantized,
                 )
 
     def of_secondaries(self, degrees: Sequence[int]) -> Iterator[SecondaryCost]:
         """Yields every (p, s), in ascending order."""
-        gathers: dict[tuple[int, int], Sent] = {}
+        gathers: dict[tuple[int, ...], Sent] = {}
         for s, p in _nested(degrees):
-            strategy = Strategy(p, s, p, p)
-            key = (s, self._sizes.gathered_elements(p))
+            strategy = Strategy(p, s, p, p, quantized_weights=self._quantizes_weights(p))
+            # As int8 the padding of each parameter's shard counts, too.
+            key = (s, self._sizes.gathered_elements(p), *((p,) if strategy.quantized_weights else ()))
             if key not in gathers:
-                gathers[key] = self._sent(self._block(p, s, p, p).gathers_again())
-            yield SecondaryCost(p, s, manner_of(strategy).gathered, gathers[key], self._states(strategy).secondary)
+                gathers[key] = self._sent(self._of(strategy).gathers_again())
+            apart = self._apart(strategy, "anew", "kept", "partial")
+            yield SecondaryCost(p, s, manner_of(strategy).gathered, gathers[key], apart)
+
+    def _apart(self, strategy: Strategy, *kinds: Kind) -> Apart:
+        """Returns what a strategy holds of some kinds beyond what all of its manner do."""
+        manner, found = manner_of(strategy), []
+        for kind in kinds:
+            num_bytes = held_bytes(kind, self._sizes, strategy, self._widths)
+            num_bytes -= least_held_bytes(kind, self._sizes, manner, self._widths)
+            if num_bytes:
+                found.append((kind, num_bytes))
+        return tuple(found)
+
+    def _slice(self, p: int, o: int) -> tuple[int, int]:
+        """Returns the elements of a slice, and its bytes as int4."""
+        return self._sizes.slice_elements(p, o), slice_run_bytes(self._sizes.parameters, p, o, 4)
+
+    def _quantizes_weights(self, p: int) -> bool:
+        if p not in self._as_int8:
+            self._as_int8[p] = self._lossy.weights(self._block(p, p, p, p))
+        return self._as_int8[p]
+
+    def _gather(self, p: int) -> Message:
+        return self._of(Strategy(p, p, p, p, quantized_weights=self._quantizes_weights(p))).forward()
 
     def _gradients(self, strategy: Strategy) -> list[Message]:
-        return list(BlockTraffic(strategy, *self._known, self._shape, self._widths).reductions())
+        return list(self._of(strategy).reductions())
+
+    def _of(self, strategy: Strategy) -> BlockTraffic:
+        return BlockTraffic(strategy, *self._known, self._shape, self._widths)
 
     def _states(self, strategy: Strategy) -> StateBytes:
         return block_state_bytes(self._sizes, strategy, self._widths)
 
     def _block(self, p: int, s: int, g: int, o: int) -> BlockTraffic:
-        return BlockTraffic(Strategy(p, s, g, o), *self._known, self._shape, self._widths)
+        return self._of(Strategy(p, s, g, o))
 
     def _sent(self, messages: Iterable[Message]) -> Sent:
         sent = sum_messages(

@@ -1,13 +1,14 @@
 """Chooses how many blocks of each class have which strategy, by CP-SAT, with a proof.
 
-Sets: groups c of n_c equal blocks, degrees p, g, o and s, manners f (gathered anew, kept or whole, and reduced or not),
-blocks j of a group in order of execution, segments t of a micro-batch and the moments i in them. One
+Sets: groups c of n_c equal blocks, degrees p, g, o and s, R (gradients are reduced to less than all in each
+micro-batch, g > 1, once in a step, or never, o = 1), manners f (gathered anew, kept or whole, with an R), kinds k of
+what is held, blocks j of a group in order of execution, segments t of a micro-batch and the moments i in them. One
 model for each micro-batch.
 
 Variables
-    x_cpoR in 0..n_c     blocks of group c with (p, o) that are reduced (R: g > 1) or not (`_add_counts`)
+    x_cpoR in 0..n_c     blocks of group c with (p, o) and R                              (`_add_counts`)
     v_cPgo in 0..n_c     blocks of group c with (g, o), of all p of P, which pad alike    (`_add_counts`)
-    w_cpsR in 0..n_c     blocks of group c with (p, s) that are reduced or not            (`_add_counts`)
+    w_cpsR in 0..n_c     blocks of group c with (p, s) and R                              (`_add_counts`)
     h_cpgo in 0..n_c     blocks of group c with (p, g, o), where not all of an o nest     (`_add_pairs`)
     q_c in 0..n_c        blocks of group c that are recomputed                            (`_add_counts`)
     y_jf in {0, 1}       block j has manner f or one before it                            (`_add_manners`)
@@ -16,6 +17,7 @@ Variables
     u_ca in {0, 1}       some block of c has a or more of something that counts once      (`_largest`)
     T_f, T_b >= 0        nanoseconds of forward, and of backward with its boundary        (`_add_time`)
     A_t >= 0             bytes alive when segment t begins                                (`_add_memory`)
+    l_ck >= 0            the most that a block of c holds apart of kind k                 (`_most_apart`)
     m >= 0               bytes of device memory at the step's peak                        (`_add_memory`)
 
 Constraints
@@ -28,11 +30,12 @@ Constraints
     T >= a_0 + sums of a x, a v, a w, a q + longest  for the bounds of each phase         (`_add_time`)
     largest >= a u_ca,  n_c u_ca >= sum of those x (or v) that have a or more             (`_largest`)
     largest >= sum of a x (or a v), where n_c = 1                                         (`_largest`)
-    A_t = A_{t-1} + d_t + sum_jf d_tjf y_jf + sum_j d_tj z_j + d'_t r                     (`_add_memory`)
-    m >= rest + A_t + b_ti + sum_jf b_tijf y_jf + sum_j b_tij z_j + b'_ti r + output      (`_add_memory`)
-    m >= rest + sum_cgo slices_cgo v_cgo + spread,  m <= budget                           (`_add_memory`)
+    A_t = A_{t-1} + d_t + sum_jf d_tjf y_jf + sum_j d_tj z_j + d'_t r + sum_ck d_tck l_ck   (`_add_memory`)
+    m >= rest + A_t + the same of moment i                                                (`_add_memory`)
+    m >= rest + that of moments after the last segment                                    (`_add_memory`)
+    m >= rest + sum_cgo slices_cgo v_cPgo + that of the update,  m <= budget              (`_add_memory`)
 
-where rest is the sum of model states over x, v and w.
+where rest is the sum of model states over x and v.
 
 Objectives, the second minimised with the first held at its optimum:
 T_f + T_b + optimizers, then m; or the other way round. See `planner.block_table` for which block has which of the
@@ -42,7 +45,7 @@ chosen strategies, and `planner.solve` for why OR-Tools' presolve is off.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -50,9 +53,19 @@ from typing import Literal, NamedTuple
 from ortools.sat.python import cp_model
 
 from costmodels.compute import Computed
-from costmodels.fsdp.holds import Manner
+from costmodels.fsdp.holds import Kind, Manner, Reducing, reducing_of
 from costmodels.strategy import Strategy
-from planner.block_table import BlockGroup, BlockTable, Choice, GradCost, GroupChoice, Held, ParamCost, SecondaryCost
+from planner.block_table import (
+    REDUCINGS,
+    BlockGroup,
+    BlockTable,
+    Choice,
+    GradCost,
+    GroupChoice,
+    Held,
+    ParamCost,
+    SecondaryCost,
+)
 from planner.block_totals import block_totals
 from planner.cost_table import Amount
 from planner.errors import UnsolvedError
@@ -185,16 +198,16 @@ def _solver() -> cp_model.CpSolver:
     return solver
 
 
-_Sums = dict[tuple[int, ...], list[cp_model.IntVar]]
+_Sums = dict[tuple[int | Reducing, ...], list[cp_model.IntVar]]
 """Variables by what they have in common."""
 
 
 class _Columns(NamedTuple):
     """The counts of one group; those of (p, o) and (p, s) apart by whether g > 1."""
 
-    params: dict[tuple[int, bool], cp_model.IntVar]
+    params: dict[tuple[int, Reducing], cp_model.IntVar]
     grads: list[cp_model.IntVar]
-    secondaries: dict[tuple[int, bool], cp_model.IntVar]
+    secondaries: dict[tuple[int, Reducing], cp_model.IntVar]
     pairs: list[cp_model.IntVar]
 
     def every(self) -> Iterator[cp_model.IntVar]:
@@ -205,30 +218,30 @@ class _Columns(NamedTuple):
         """Returns the counts of (p, o) by o, and by which p pad alike."""
         found: _Sums = {}
         alike = _alike(group)
-        for (k, is_reduced), x in self.params.items():
+        for (k, reducing), x in self.params.items():
             cost = group.params[k]
-            found.setdefault((*alike[cost.param_degree, cost.optim_degree], is_reduced), []).append(x)
+            found.setdefault((*alike[cost.param_degree, cost.optim_degree], reducing), []).append(x)
         return found
 
     def grads_by_optim(self, group: BlockGroup) -> _Sums:
         """Returns the counts of (g, o) by the same."""
         found: _Sums = {}
         for each, v in zip(group.grads, self.grads, strict=True):
-            found.setdefault((each.optim_degree, each.param_degrees[0], each.is_reduced), []).append(v)
+            found.setdefault((each.optim_degree, each.param_degrees[0], each.reducing), []).append(v)
         return found
 
     def by_param(self, group: BlockGroup) -> _Sums:
         """Returns the counts of (p, o) by p."""
         found: _Sums = {}
-        for (k, is_reduced), x in self.params.items():
-            found.setdefault((group.params[k].param_degree, is_reduced), []).append(x)
+        for (k, reducing), x in self.params.items():
+            found.setdefault((group.params[k].param_degree, reducing), []).append(x)
         return found
 
     def secondaries_by_param(self, group: BlockGroup) -> _Sums:
         """Returns the counts of (p, s) by p."""
         found: _Sums = {}
-        for (k, is_reduced), w in self.secondaries.items():
-            found.setdefault((group.secondaries[k].param_degree, is_reduced), []).append(w)
+        for (k, reducing), w in self.secondaries.items():
+            found.setdefault((group.secondaries[k].param_degree, reducing), []).append(w)
         return found
 
 
@@ -268,15 +281,15 @@ class _Model:
 
             columns = _Columns(
                 {
-                    (k, is_reduced): count(f"param_{k}_{is_reduced}")
-                    for k in range(len(group.params))
-                    for is_reduced in (False, True)
+                    (k, reducing): count(f"param_{k}_{reducing}")
+                    for k, cost in enumerate(group.params)
+                    for reducing in (REDUCINGS[:1] if cost.optim_degree == 1 else REDUCINGS[1:])
                 },
                 [count(f"grad_{k}") for k in range(len(group.grads))],
                 {
-                    (k, is_reduced): count(f"secondary_{k}_{is_reduced}")
-                    for k in range(len(group.secondaries))
-                    for is_reduced in (False, True)
+                    (k, reducing): count(f"secondary_{k}_{reducing}")
+                    for k, cost in enumerate(group.secondaries)
+                    for reducing in (REDUCINGS if cost.param_degree == 1 else REDUCINGS[1:])
                 },
                 [count(f"pair_{k}") for k in range(len(group.pairs))],
             )
@@ -297,13 +310,13 @@ class _Model:
         of_grads: _Sums = {}
         alike = _alike(group)
         for (p, g, o), number in zip(group.pairs, columns.pairs, strict=True):
-            of_params.setdefault((p, o, g > 1), []).append(number)
+            of_params.setdefault((p, o, reducing_of(g, o)), []).append(number)
             of_grads.setdefault((g, *alike[p, o]), []).append(number)
         self._link(
             of_params,
             {
-                (group.params[k].param_degree, group.params[k].optim_degree, is_reduced): [x]
-                for (k, is_reduced), x in columns.params.items()
+                (group.params[k].param_degree, group.params[k].optim_degree, reducing): [x]
+                for (k, reducing), x in columns.params.items()
             },
         )
         self._link(
@@ -327,8 +340,8 @@ class _Model:
                 first = group.manners[: f + 1]
                 have = [
                     w
-                    for (k, is_reduced), w in columns.secondaries.items()
-                    if Manner(group.secondaries[k].gathered, is_reduced) in first
+                    for (k, reducing), w in columns.secondaries.items()
+                    if Manner(group.secondaries[k].gathered, reducing) in first
                 ]
                 self.cp.add(_plus(*(self._manners[block][f] for block in group.blocks)) == _plus(*have))
             for block, following in pairwise(group.blocks):
@@ -422,20 +435,32 @@ class _Model:
     def _add_memory(self) -> cp_model.LinearExprT:
         memory = self.cp.new_int_var(0, self._most_bytes, "memory_bytes")
         rest = self.cp.new_int_var(0, self._most_bytes, "rest_bytes")
-        states = self._sum(lambda p: p.rest_bytes, lambda g: g.rest_bytes, lambda s: s.rest_bytes)
+        states = self._sum(lambda p: p.rest_bytes, lambda g: g.rest_bytes)
         self.cp.add(rest == _plus(self._table.always_bytes, states))
-        output = self._largest("output", grad=lambda g: g.output_bytes)
-        spread = self._largest("spreading", param=lambda p: p.spread_bytes)
-        self.cp.add(memory >= _plus(rest, self._sum(grad=lambda g: g.update_bytes), spread))
+        self._apart: dict[tuple[int, Kind], cp_model.LinearExprT] = {}
+        self.cp.add(memory >= _plus(rest, self._sum(grad=lambda g: g.update_bytes), self._held(self._table.updating)))
+        for moment in self._table.closing:
+            self.cp.add(memory >= _plus(rest, self._held(moment)))
         before: cp_model.LinearExprT = 0
         for number, stretch in enumerate(self._table.stretches):
             alive = self.cp.new_int_var(0, self._most_bytes, f"alive_{number}")
             self.cp.add(alive == _plus(before, self._held(stretch.change)))
             for moment in stretch.moments:
-                once = [output] if stretch.is_backward else []
-                self.cp.add(memory >= _plus(rest, alive, self._held(moment), *once))
+                self.cp.add(memory >= _plus(rest, alive, self._held(moment)))
             before = alive
         return memory
+
+    def _most_apart(self, group: int, kind: Kind) -> cp_model.LinearExprT:
+        """Returns a variable that is at least what each block of a group holds apart of a kind."""
+
+        def bytes_of(cost: ParamCost | GradCost | SecondaryCost) -> int:
+            return dict(cost.apart).get(kind, 0)
+
+        if (group, kind) not in self._apart:
+            self._apart[group, kind] = self._largest(
+                f"{kind}_{group}", bytes_of, bytes_of, bytes_of, groups=range(group, group + 1)
+            )
+        return self._apart[group, kind]
 
     def _sum(
         self,
@@ -461,17 +486,29 @@ class _Model:
         name: str,
         param: Callable[[ParamCost], int] = _nothing,
         grad: Callable[[GradCost], int] = _nothing,
-    ) -> cp_model.IntVar:
-        """Returns a variable that is at least the cost of every block; of params or of grads."""
-        costs = [
-            [
-                *((x, param(group.params[k])) for (k, _), x in columns.params.items()),
-                *((v, grad(each)) for v, each in zip(columns.grads, group.grads, strict=True)),
+        secondary: Callable[[SecondaryCost], int] = _nothing,
+        groups: range | None = None,
+    ) -> cp_model.LinearExprT:
+        """Returns a variable that is at least the cost of every block of some groups; each block has one such cost."""
+        costs = {
+            number: [
+                *(
+                    (x, param(self._table.groups[number].params[k]))
+                    for (k, _), x in self._columns[number].params.items()
+                ),
+                *zip(self._columns[number].grads, map(grad, self._table.groups[number].grads), strict=True),
+                *(
+                    (w, secondary(self._table.groups[number].secondaries[k]))
+                    for (k, _), w in self._columns[number].secondaries.items()
+                ),
             ]
-            for group, columns in zip(self._table.groups, self._columns, strict=True)
-        ]
-        largest = self.cp.new_int_var(0, max(cost for row in costs for _, cost in row), name)
-        for number, row in enumerate(costs):
+            for number in groups or range(len(self._columns))
+        }
+        most = max(cost for row in costs.values() for _, cost in row)
+        if most == 0:
+            return 0
+        largest = self.cp.new_int_var(0, most, name)
+        for number, row in costs.items():
             if len(self._table.groups[number].blocks) == 1:
                 self.cp.add(largest >= cp_model.LinearExpr.weighted_sum(*zip(*row, strict=True)))
                 continue
@@ -495,7 +532,8 @@ class _Model:
             if term.if_recomputed:
                 variables.append(self._recomputed[term.block])
                 factors.append(term.if_recomputed)
-        return _plus(cp_model.LinearExpr.weighted_sum(variables, factors), constant)
+        apart = (times * self._most_apart(group, kind) for group, kind, times in held.apart)
+        return _plus(cp_model.LinearExpr.weighted_sum(variables, factors), constant, *apart)
 
     def hold(self, objective: Amount, solver: cp_model.CpSolver) -> None:
         """Keeps an objective at its value, and starts the next solve from this one's answer."""
@@ -518,23 +556,21 @@ def _paired(group: BlockGroup, columns: _Columns, solver: cp_model.CpSolver) -> 
     """Returns whole strategies: which of the parts go together makes no difference where the degrees nest."""
     grads: dict[tuple[int, ...], list[int]] = {}
     for each, v in zip(group.grads, columns.grads, strict=True):
-        key = (each.optim_degree, each.param_degrees[0], each.is_reduced)
+        key = (each.optim_degree, each.param_degrees[0], each.reducing)
         grads.setdefault(key, []).extend([each.grad_degree] * solver.value(v))
     alike = _alike(group)
-    secondaries: dict[tuple[int, bool], list[int]] = {}
-    for (k, is_reduced), w in columns.secondaries.items():
+    secondaries: dict[tuple[int, Reducing], list[int]] = {}
+    for (k, reducing), w in columns.secondaries.items():
         degree = group.secondaries[k].param_degree
-        secondaries.setdefault((degree, is_reduced), []).extend(
-            [group.secondaries[k].secondary_degree] * solver.value(w)
-        )
+        secondaries.setdefault((degree, reducing), []).extend([group.secondaries[k].secondary_degree] * solver.value(w))
     triples = [pair for pair, h in zip(group.pairs, columns.pairs, strict=True) for _ in range(solver.value(h))]
     if not group.pairs:
-        for (k, is_reduced), x in columns.params.items():
+        for (k, reducing), x in columns.params.items():
             p, o = group.params[k].param_degree, group.params[k].optim_degree
-            triples += [(p, grads[*alike[p, o], is_reduced].pop(0), o) for _ in range(solver.value(x))]
+            triples += [(p, grads[*alike[p, o], reducing].pop(0), o) for _ in range(solver.value(x))]
     found: dict[Strategy, int] = {}
     for p, g, o in triples:
-        strategy = Strategy(p, secondaries[p, g > 1].pop(0), g, o)
+        strategy = Strategy(p, secondaries[p, reducing_of(g, o)].pop(0), g, o)
         found[strategy] = found.get(strategy, 0) + 1
     return tuple(found.items())
 
@@ -561,22 +597,30 @@ def _most_bytes(table: BlockTable) -> int:
         * (
             max(each.rest_bytes for each in group.params)
             + max(each.rest_bytes + each.update_bytes for each in group.grads)
-            + max(each.rest_bytes for each in group.secondaries)
         )
         for group in table.groups
     )
-    once_bytes = max(each.spread_bytes for group in table.groups for each in group.params)
-    once_bytes += max(each.output_bytes for group in table.groups for each in group.grads)
-    alive_bytes, most_alive_bytes = 0, 0
+    apart = [_most_of_kinds(group) for group in table.groups]
+    alive_bytes = most_alive_bytes = max(_most_held(held, apart) for held in (table.updating, *table.closing))
     for stretch in table.stretches:
-        alive_bytes += _most_held(stretch.change)
-        most_alive_bytes = max(most_alive_bytes, *(alive_bytes + _most_held(moment) for moment in stretch.moments))
-    return table.always_bytes + states_bytes + once_bytes + most_alive_bytes
+        alive_bytes += _most_held(stretch.change, apart)
+        moments_bytes = (alive_bytes + _most_held(moment, apart) for moment in stretch.moments)
+        most_alive_bytes = max(most_alive_bytes, *moments_bytes)
+    return table.always_bytes + states_bytes + most_alive_bytes
 
 
-def _most_held(held: Held) -> int:
+def _most_of_kinds(group: BlockGroup) -> dict[Kind, int]:
+    most: dict[Kind, int] = {}
+    for cost in (*group.params, *group.grads, *group.secondaries):
+        for kind, num_bytes in cost.apart:
+            most[kind] = max(num_bytes, most.get(kind, 0))
+    return most
+
+
+def _most_held(held: Held, apart: Sequence[Mapping[Kind, int]]) -> int:
     of_blocks = sum(max(term.by_manner) + max(0, term.if_recomputed) for term in held.terms)
-    return held.constant + of_blocks + max(0, held.if_all_recomputed)
+    of_groups = sum(max(0, times) * apart[group].get(kind, 0) for group, kind, times in held.apart)
+    return held.constant + of_blocks + of_groups + max(0, held.if_all_recomputed)
 
 
 def _plus(*parts: cp_model.LinearExprT) -> cp_model.LinearExprT:

@@ -1,4 +1,4 @@
-"""A part of what the fsdp engine holds that is quick to count: enough to know of many strategies that they cannot fit."""
+"""A part of what the fsdp engine holds that is quick to count: enough to know of many that they cannot fit."""
 
 from __future__ import annotations
 

@@ -20,13 +20,10 @@ from dataclasses import replace
 
 from costmodels.engine import Assignment, Message
 from costmodels.fsdp.traffic import BlockTraffic, block_traffic, control, is_sent
-from costmodels.fsdp.uses import Use, uses
+from costmodels.fsdp.uses import PREFETCH, Use, uses
 from costmodels.schedule import Compute, Instruction, Part, Schedule, Start, Wait, in_turn, recomputed_segments
 from costmodels.strategy import StepShape
 from costmodels.workload import Phase, Workload
-
-PREFETCH = 1
-"""Blocks that are gathered ahead of the running one: what `costmodels.fsdp.memory` holds."""
 
 
 def schedule(workload: Workload, assignment: Assignment, shape: StepShape, prefetch: int = PREFETCH) -> Schedule:

@@ -8,6 +8,9 @@ from functools import lru_cache
 
 from costmodels.workload import Phase, Segment, Workload
 
+PREFETCH = 1
+"""Blocks that are gathered ahead of the running one. Source: `runtime/fsdp/strategies.py`, `ShardingPlan`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Use:

@@ -9,6 +9,7 @@ from hand_workload import hand_workload, one_block
 
 from costmodels.engine import Components, Message
 from costmodels.fsdp import FSDP
+from costmodels.fsdp.sizes import BlockSizes, Rows
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import ModuleCall
 
@@ -168,7 +169,7 @@ def test_at_rest_a_rank_holds_its_model_states(
     strategy: Strategy, parameters: int, gradients: int, optimizer_states: int
 ) -> None:
     found = FSDP.memory(one_block(P), (strategy,), SHAPE).at_rest
-    assert found == Components(parameters=parameters, gradients=gradients, optimizer_states=optimizer_states)
+    assert replace(found, buffers=0) == Components(parameters, gradients, optimizer_states)
 
 
 def test_blocks_gather_in_order_and_reduce_in_reverse() -> None:
@@ -217,7 +218,7 @@ def test_frozen_blocks_are_gathered_but_neither_reduced_nor_spread() -> None:
         (Strategy(8, 8, 8, 4), "does not divide the optim degree 4"),
         (Strategy(8, 3, 8, 8), "secondary degree 3"),
         (Strategy(8, 8, 8, 8, offload="optimizer"), "offload"),
-        (Strategy(8, 8, 8, 8, quantized_weights=True), "no quantized collectives"),
+        (Strategy(1, 1, 8, 8, quantized_weights=True), "nothing to quantize"),
     ],
 )
 def test_what_the_ideal_schedule_has_no_words_for_is_refused(strategy: Strategy, words: str) -> None:
@@ -247,9 +248,34 @@ def test_gradients_are_held_whole_until_the_next_block_has_reduced_its_own() -> 
     memory = FSDP.memory(hand_workload(), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
     backward = memory.during_segment[4:]
     assert [each.gradients for each in backward] == [80, 120, 120, 200]
-    inputs = [80, 80 + 120, 120 + 120, 120 + 200]
-    largest_output = 2 * 100 // 4
-    assert [each.buffers for each in backward] == [num_bytes + largest_output for num_bytes in inputs]
+    assert [each.buffers for each in backward] == [0, 80, 120, 120]
+
+
+def test_as_a_block_begins_it_is_copied_out_of_its_flat_buffer_before_the_next_is_gathered() -> None:
+    memory = FSDP.memory(hand_workload((200, 60, 60, 40)), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
+    # 400 bytes twice, and not yet the 120 of the next.
+    assert memory.entering_segment[0].gathered_parameters == 2 * 400
+    assert memory.during_segment[0].gathered_parameters == 400 + 120
+
+
+def test_as_a_block_ends_its_gradients_are_copied_into_one_message() -> None:
+    memory = FSDP.memory(hand_workload(), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
+    # The last one's, when all is sharded again.
+    assert memory.during_update == Components(gradients=200, buffers=200)
+    gloo = FSDP.memory(hand_workload(), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1, device="cpu"))
+    assert [each.buffers for each in gloo.during_segment[4:]] == [0, 2 * 80, 2 * 120, 2 * 120]
+
+
+def test_gradients_that_are_reduced_once_are_copied_too_where_states_are_sharded() -> None:
+    memory = FSDP.memory(hand_workload(), (Strategy(1, 1, 1, 4),) * 3, StepShape(4, 1, 1, "fp32"))
+    assert memory.at_rest.buffers == 400 + 240
+    assert [each.buffers + 640 for each in memory.during_segment[4:]] == [0, 160, 240, 240]
+
+
+def test_the_first_blocks_are_spread_between_two_steps_and_others_two_blocks_ahead() -> None:
+    memory = FSDP.memory(hand_workload(), (Strategy(2, 2, 4, 4),) * 3, StepShape(4, 1, 1))
+    assert memory.at_rest.buffers == 100 + 60
+    assert [each.buffers + 160 for each in memory.during_segment[:4]] == [60, 40, 0, 0]
 
 
 def test_unsharded_parameters_and_gradients_need_no_window() -> None:
@@ -259,16 +285,34 @@ def test_unsharded_parameters_and_gradients_need_no_window() -> None:
     assert [each.gradients for each in memory.during_segment[4:]] == [80, 120, 120, 200]
 
 
-def test_the_update_holds_fp32_slices_and_the_block_being_spread() -> None:
-    update = FSDP.memory(one_block(P), (Strategy(2, 2, 8, 32),), SHAPE).during_update
-    assert update == Components(optimizer_step=4 * 50, buffers=2 * 800)
-    own = FSDP.memory(one_block(P), (Strategy(8, 8, 8, 8),), StepShape(32, 1, 1, "fp32")).during_update
-    assert own == Components()
+def test_the_update_holds_fp32_slices_of_half_precision() -> None:
+    held = FSDP.memory(hand_workload((40,) * 4), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
+    assert held.during_update == Components(optimizer_step=4 * 40)
+    own = FSDP.memory(hand_workload((40,) * 4), (Strategy(1, 1, 1, 1),) * 3, StepShape(4, 1, 1, "fp32"))
+    assert own.during_update == Components()
 
 
-def test_while_building_the_largest_block_is_whole_in_fp32_beside_the_states() -> None:
-    memory = FSDP.memory(hand_workload((100, 60, 60, 40)), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
-    assert memory.init_peak_bytes == (2 + 12) * (25 + 15 + 15 + 10) + 4 * 100
+def test_while_building_a_block_is_whole_in_fp32_beside_those_that_are_sharded() -> None:
+    memory = FSDP.memory(hand_workload((100, 60, 60, 400)), (Strategy(4, 4, 4, 4),) * 3, StepShape(4, 1, 1))
+    # The last is cast to bf16 beside parameters and gradients of the others.
+    assert memory.init_peak_bytes == (2 + 2) * (25 + 15 + 15) + (4 + 2) * 400
+    small = FSDP.memory(hand_workload((40,) * 100, (0,) * 100), (Strategy(4, 4, 4, 4),), StepShape(4, 1, 1))
+    # All are sharded, and the optimizer has made its fp32 copies.
+    assert small.init_peak_bytes == (2 + 2 + 4) * 10 * 100
+
+
+@pytest.mark.parametrize(("param_degree", "gathered"), [(2, 6), (4, 8), (8, 8)])
+def test_rows_are_padded_to_a_multiple_of_the_param_degree(param_degree: int, gathered: int) -> None:
+    block = BlockSizes((Rows(5, 3, trainable=True),))
+    assert block.gathered_elements(param_degree) == 3 * gathered
+    assert block.shard_elements(param_degree) == 3 * gathered // param_degree
+
+
+@pytest.mark.parametrize(
+    ("param_degree", "optim_degree", "elements"), [(1, 8, 2), (2, 8, 3), (4, 8, 3), (8, 8, 3), (1, 1, 15)]
+)
+def test_shards_are_padded_to_a_multiple_of_their_slices(param_degree: int, optim_degree: int, elements: int) -> None:
+    assert BlockSizes((Rows(5, 3, trainable=True),)).slice_elements(param_degree, optim_degree) == elements
 
 
 def test_tied_parameters_are_gathered_once_and_held_from_their_first_use_to_their_last() -> None:
