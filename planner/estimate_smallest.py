@@ -1,4 +1,4 @@
-"""Fills a cost table in which the choice of least memory is, with few others: all that is asked where nothing fits."""
+"""Fills a cost table with the choices of least memory alone: all that is asked where nothing fits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def estimate_smallest(
     budget_bytes: int,
     has_room: HasRoom = always,
 ) -> CostTable:
-    """Returns the costs of all choices that need no more memory than one that surely needs little.
+    """Returns the costs of the choices that need the least memory; of all others only their number.
 
-    The smallest choice is among them, and every other one that needs as little.
+    In ascending order of what they surely need, memory is counted until the rest surely needs more.
 
     Args:
         workload: The traced step.
@@ -48,9 +48,12 @@ def estimate_smallest(
         if has_room(strategy, shape)
         for _, assignment in assignments(workload, engine, table, strategy, shape, values)
     ]
-    if not every:
-        return table
     least = [least_peak_bytes(workload, engine.least_memory(workload, *each), *each) for each in every]
-    likely = every[least.index(min(least))]
-    reached_bytes = int(moments_bytes(workload, engine.memory(workload, *likely), *likely).max())
-    return estimate(workload, engine, machine, strategies, shapes, recompute, budget_bytes, reached_bytes, has_room)
+    within_bytes: int | None = None
+    for number in sorted(range(len(every)), key=least.__getitem__):
+        if within_bytes is not None and least[number] > within_bytes:
+            break
+        held = engine.memory(workload, *every[number])
+        peak_bytes = int(moments_bytes(workload, held, *every[number]).max())
+        within_bytes = peak_bytes if within_bytes is None else min(within_bytes, peak_bytes)
+    return estimate(workload, engine, machine, strategies, shapes, recompute, budget_bytes, within_bytes, has_room)

@@ -9,6 +9,7 @@ Source: `_all_gather_sequential` and `_all_gather_coalesced`, deepspeed/runtime/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from costmodels.deepspeed.gather import Gather, MicroBatch
 from costmodels.deepspeed.knobs import Knobs
@@ -30,7 +31,13 @@ def quantized_of_gather(gather: Gather, workload: Workload, world_size: int, kno
 
 def padded_elements(parameters: Iterable[int], workload: Workload, world_size: int) -> int:
     """Returns the elements of parameters, each padded to a multiple of the ranks."""
-    return sum(-(-workload.elements[each] // world_size) * world_size for each in parameters)
+    padded = _padded(workload, world_size)
+    return sum([padded[each] for each in parameters])
+
+
+@lru_cache(maxsize=32)
+def _padded(workload: Workload, world_size: int) -> tuple[int, ...]:
+    return tuple(-(-elements // world_size) * world_size for elements in workload.elements)
 
 
 def dequantizing_bytes(step: Iterable[MicroBatch], workload: Workload, world_size: int) -> int:

@@ -133,14 +133,20 @@ class _Program:
         self.started = 0
         self.arriving: dict[int, int] = {}
         """The gather that brings each parameter, until it is waited for."""
+        self.carried: dict[int, tuple[int, ...]] = {}
+        """The parameters of each gather."""
         self.reductions: list[int] = []
         """The last message of each bucket."""
         workload = asked.workload
         self.shards = flat_shards(workload, asked.shape.world_size)
         self.owners = {index: number for number, block in enumerate(workload.blocks) for index in block.parameters}
+        self.starts: dict[tuple[Sent, tuple[int, ...]], Start] = {}
+        """Of each kind of message for each set of blocks: equal layers send equal ones."""
 
-    def fetch(self, hook: Hook, together: Iterable[Gather]) -> None:
+    def fetch(self, hook: Hook, together: Sequence[Gather]) -> None:
         """Adds what one fetch gathers: what it asks for, which it waits for, and what it fetches ahead."""
+        if not together and not self.arriving:
+            return
         ahead: list[Gather] = []
         for gather in together:
             if set(hook.parameters).isdisjoint(gather.parameters):
@@ -151,7 +157,9 @@ class _Program:
             number = self.arriving.get(parameter)
             if number is not None:
                 self.instructions.append(Wait(number))
-                self.arriving = {other: its for other, its in self.arriving.items() if its != number}
+                for other in self.carried[number]:
+                    if self.arriving.get(other) == number:
+                        del self.arriving[other]
         for gather in ahead:
             self._gather(gather)
 
@@ -160,6 +168,7 @@ class _Program:
         kinds = gather_messages(gather, asked.workload, asked.shape, asked.knobs)
         *_, number = [self._start(kind, gather.parameters) for kind in kinds]
         if asked.knobs.overlap_comm:
+            self.carried[number] = gather.parameters
             self.arriving.update(dict.fromkeys(gather.parameters, number))
 
     def reduce(self, bucket: tuple[int, ...]) -> None:
@@ -177,7 +186,9 @@ class _Program:
 
     def _start(self, kind: Sent, parameters: Iterable[int]) -> int:
         blocks = tuple(sorted({self.owners[parameter] for parameter in parameters}))
-        self.instructions.append(Start(as_message(kind, 1, self.asked.knobs), blocks))
+        if (kind, blocks) not in self.starts:
+            self.starts[kind, blocks] = Start(as_message(kind, 1, self.asked.knobs), blocks)
+        self.instructions.append(self.starts[kind, blocks])
         if not self.asked.knobs.overlap_comm:
             self.instructions.append(Wait(self.started))
         self.started += 1

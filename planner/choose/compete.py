@@ -18,7 +18,8 @@ from planner.cost_table import CostTable
 from planner.estimate import estimate
 from planner.estimate_smallest import estimate_smallest
 from planner.evaluate import evaluate
-from planner.solve import SMALLEST, Solution, solve
+from planner.solve import FASTEST, SMALLEST, Objectives, Solution, solve
+from planner.try_all import MOST_TRIED, try_all
 
 
 def table_of(
@@ -60,7 +61,7 @@ def compete(asked: Setting, system: System, table: CostTable | None = None) -> C
     rows = rows_of(system, table) if table is not None and in_table else None
     if rows is None:
         rows = table_of(asked, engine, strategies, asked.budget_bytes)
-    found = solve(rows)
+    found = try_all(rows)
     if found is None:
         rows = smallest_table_of(asked, engine, strategies, has_room)
         found = smallest(rows)
@@ -84,15 +85,20 @@ def rows_of(system: System, table: CostTable) -> CostTable:
 
 def best(table: CostTable) -> Solution:
     """Returns the fastest choice that fits, or the smallest one where none does."""
-    return solve(table) or smallest(table)
+    return _solved(table, FASTEST, table.budget_bytes) or smallest(table)
 
 
 def smallest(table: CostTable) -> Solution:
     """Returns the choice that needs the least memory, whatever the budget."""
-    solution = solve(table, SMALLEST, table.enough_bytes)
+    solution = _solved(table, SMALLEST, table.enough_bytes)
     if solution is None:
         raise AssertionError("every choice fits in the greatest memory of all")
     return solution
+
+
+def _solved(table: CostTable, objectives: Objectives, budget_bytes: int) -> Solution | None:
+    is_small = table.num_strategies <= MOST_TRIED
+    return try_all(table, objectives, budget_bytes) if is_small else solve(table, objectives, budget_bytes)
 
 
 def candidate(asked: Setting, engine: Engine, name: str, table: CostTable, solution: Solution) -> Candidate:

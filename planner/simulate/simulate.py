@@ -152,6 +152,8 @@ class _Playing:
 
         A message that sends on another one's result holds its levels while it waits: so the order stays.
         """
+        if not self.queued:
+            return
         busy = 0
         for number in self.sending:
             busy |= self.levels[number]
@@ -171,19 +173,27 @@ class _Playing:
 
     def _pass_time(self) -> None:
         """Goes on to the moment when the first of all that runs is over."""
-        running = list(self.sending.values())
-        if self.computing is not None:
-            running.append(self.computing)
+        computing = self.computing
+        if not self.sending:
+            assert computing is not None, "something runs"
+            self.now += computing.left_ns * self.alone
+            self._end_compute(computing)
+            return
+        running = [*self.sending.values()] if computing is None else [*self.sending.values(), computing]
         passed_ns = min([each.left_ns for each in running])
-        pace = self.beside if self.computing is not None and self.sending else self.alone
+        pace = self.alone if computing is None else self.beside
         self.now += passed_ns * pace
-        if self.sending:
-            cause = self.starts[min(self.sending)].message.cause
-            self.exposed[cause] += passed_ns * (pace if self.computing is None else pace - self.alone)
+        exposed = passed_ns * (pace if computing is None else pace - self.alone)
+        if exposed:
+            self.exposed[self.starts[min(self.sending)].message.cause] += exposed
+        is_over = False
         for each in running:
             each.left_ns -= passed_ns
-        if self.computing is not None and self.computing.left_ns == 0:
-            self._end_compute(self.computing)
+            is_over |= each.left_ns == 0 and each is not computing
+        if computing is not None and computing.left_ns == 0:
+            self._end_compute(computing)
+        if not is_over:
+            return
         for number, sending in list(self.sending.items()):
             if sending.left_ns == 0:
                 del self.sending[number]
