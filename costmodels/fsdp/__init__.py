@@ -8,6 +8,7 @@ from costmodels.degrees import why_not_nested, why_not_secondary
 from costmodels.engine import Assignment, Engine, EngineMemory, Message
 from costmodels.fsdp.least_memory import least_memory
 from costmodels.fsdp.memory import memory
+from costmodels.fsdp.quantized import why_not_quantized
 from costmodels.fsdp.schedule import schedule
 from costmodels.fsdp.traffic import traffic
 from costmodels.schedule import Schedule
@@ -28,7 +29,7 @@ class _Fsdp:
             return f"{len(assignment)} strategies for {workload.num_classes} classes of blocks; give one for each"
         if shape.optimizer not in NUM_MOMENTS:
             return f"the states of optimizer {shape.optimizer} are not known; known are {', '.join(NUM_MOMENTS)}"
-        reasons = (_refused(strategy, shape.world_size) for strategy in assignment)
+        reasons = (_refused(strategy, shape) for strategy in assignment)
         return next((reason for reason in reasons if reason), None)
 
     def traffic(self, workload: Workload, assignment: Assignment, shape: StepShape) -> tuple[Message, ...]:
@@ -48,12 +49,11 @@ class _Fsdp:
         return least_memory(workload, assignment, shape)
 
 
-def _refused(strategy: Strategy, world_size: int) -> str | None:
+def _refused(strategy: Strategy, shape: StepShape) -> str | None:
     if strategy.offload != "none":
         return "the fsdp engine keeps optimizer states on the device; offload them with deepspeed"
-    if strategy.quantized_weights or strategy.quantized_gradients:
-        return "the fsdp engine sends weights and gradients as they are; it has no quantized collectives"
-    return why_not_nested(*strategy.degrees, world_size) or why_not_secondary(strategy)
+    nesting = why_not_nested(*strategy.degrees, shape.world_size) or why_not_secondary(strategy)
+    return nesting or why_not_quantized(strategy, shape)
 
 
 FSDP: Engine = _Fsdp()

@@ -90,7 +90,7 @@ def quantized_gather(message: Message, sizes: BlockSizes, strategy: Strategy) ->
 def quantized_reduction(message: Message, sizes: BlockSizes, strategy: Strategy, shape: StepShape) -> Iterator[Message]:
     """Yields the hops that are sent in place of an exact reduction over g."""
     assert shape.ranks_per_node is not None, "see why_not_quantized"
-    row_bytes = _slice_bytes(sizes.parameters, strategy.param_degree, strategy.optim_degree, 4)
+    row_bytes = slice_run_bytes(sizes.parameters, strategy.param_degree, strategy.optim_degree, 4)
     row_elements = sizes.slice_elements(strategy.param_degree, strategy.optim_degree)
     width_bytes = message.message_bytes // max(1, strategy.optim_degree * row_elements)
     for low, high in hops(strategy.grad_degree, shape.ranks_per_node):
@@ -112,7 +112,7 @@ def residual_bytes(sizes: BlockSizes, strategy: Strategy, shape: StepShape) -> i
     """Returns what a block's error feedback holds at rest."""
     if not strategy.quantized_gradients or shape.ranks_per_node is None:
         return 0
-    row_bytes = _slice_bytes(sizes.parameters, strategy.param_degree, strategy.optim_degree, 8)
+    row_bytes = slice_run_bytes(sizes.parameters, strategy.param_degree, strategy.optim_degree, 8)
     return sum(strategy.optim_degree // low * row_bytes for low, _ in hops(strategy.grad_degree, shape.ranks_per_node))
 
 
@@ -124,7 +124,7 @@ def arriving_bytes(sizes: BlockSizes, strategy: Strategy) -> int:
 
 
 @lru_cache(maxsize=16384)
-def _slice_bytes(parameters: tuple[Rows, ...], param_degree: int, optim_degree: int, bits: Bits) -> int:
-    """Returns the bytes of one of the o slices of a block."""
+def slice_run_bytes(parameters: tuple[Rows, ...], param_degree: int, optim_degree: int, bits: Bits) -> int:
+    """Returns the bytes of one of the o slices of a block, with its scales."""
     slices = (slice_elements((each,), param_degree, optim_degree) for each in parameters if each.trainable)
     return sum(run_bytes(elements, bits) for elements in slices)

@@ -17,6 +17,7 @@ from planner.choose.candidate import Candidate
 from planner.choose.compete import able, candidate, compete
 from planner.choose.fsdp_config import fsdp_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.level_by_level import level_by_level
 from planner.choose.other_engine import with_other_engine
 from planner.choose.play import play
 from planner.choose.setting import Setting
@@ -25,12 +26,16 @@ from planner.choose.systems import name_of, systems
 from planner.errors import InputError, UnsolvedError
 from planner.estimate_blocks import estimate_blocks
 from planner.evaluate import evaluate
+from planner.lossy_choice import Lossy
 from planner.plan import Infeasible, Plan, SolverReport
 from planner.solve import solve
 from planner.solve_blocks import BlockSolution, solve_blocks
 
 _RECOMPUTES: dict[Recompute | str, tuple[bool, ...]] = {"auto": (False, True), "none": (False,), "full": (True,)}
 
+
+_LOSSY = (Lossy(), Lossy(weights=True), Lossy(gradients=True), Lossy(weights=True, gradients=True))
+"""What may be quantized, the least lossy first: of equal choices that of the first table is taken."""
 
 NEAR = 0.005
 """Near enough to the fastest for what is only set beside a plan: proving the rest takes most of the time."""
@@ -80,6 +85,7 @@ def find_blocks(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
     chosen = block_candidate(asked, solution)
     if solution.step_ns != round(chosen.predicted.step_s * 1e9):
         raise AssertionError("the table and the prediction are the same functions")
+    chosen = level_by_level(asked, chosen)
     num_strategies = sum(len(group.params) * len(group.grads) for table in tables for group in table.groups)
     return FoundBlocks(solution, chosen, num_strategies, time.perf_counter() - started_s)
 
@@ -97,6 +103,7 @@ def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, 
         gap=(solution.step_ns - solution.bound) / max(solution.step_ns, 1),
         num_strategies=found.num_strategies,
         wall_s=found.seconds + time.perf_counter() - started_s,
+        decided_by="levels" if any(each.hierarchical for each in chosen.assignment) else "bound",
     )
     timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
     return assemble(asked, chosen, report, set_beside, fsdp_config(chosen.shape), timeline=timeline)
@@ -139,7 +146,11 @@ def block_tables(asked: Setting, budget_bytes: int | None = None) -> tuple[Block
     if refusal is not None:
         raise InputError(f"the fsdp engine cannot train this: {refusal}")
     may_recompute = _RECOMPUTES[asked.job.recompute]
-    return estimate_blocks(asked.workload, asked.machine, asked.shapes, may_recompute, budget_bytes)
+    return tuple(
+        table
+        for lossy in (_LOSSY if asked.job.allow_lossy else _LOSSY[:1])
+        for table in estimate_blocks(asked.workload, asked.machine, asked.shapes, may_recompute, budget_bytes, lossy)
+    )
 
 
 def block_candidate(asked: Setting, solution: BlockSolution) -> Candidate:

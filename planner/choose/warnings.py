@@ -43,8 +43,9 @@ def on_host(asked: Setting, chosen: Candidate) -> Iterator[str]:
 
 def lossy(asked: Setting, chosen: Candidate) -> Iterator[str]:
     """Yields what changes the numbers that the model is trained with, or why nothing does where it was allowed."""
-    strategy = chosen.assignment[0]
-    changed = [text for option, text in _QUANTIZED if getattr(strategy, option)]
+    changed = [
+        text for option, text in _QUANTIZED if any(getattr(strategy, option) for strategy in chosen.assignment)
+    ]
     if changed:
         yield f"lossy: {' and '.join(changed)}; the losses differ from those of exact numbers"
     elif asked.job.allow_lossy:
@@ -52,11 +53,11 @@ def lossy(asked: Setting, chosen: Candidate) -> Iterator[str]:
 
 
 def _why_exact(asked: Setting, chosen: Candidate) -> str:
-    if chosen.engine != DEEPSPEED.name:
-        return f"the engine {chosen.engine} sends numbers as they are"
     world_size = asked.machine.world_size
     if world_size == 1:
         return "one rank sends nothing"
+    if chosen.engine != DEEPSPEED.name:
+        return "no quantized plan is faster"
     quantized = replace(Strategy(world_size, world_size, world_size, world_size), quantized_weights=True)
     assignment = (quantized,) * asked.workload.num_classes
     return DEEPSPEED.refusal(asked.workload, assignment, asked.shapes[0]) or "no quantized plan is faster"
