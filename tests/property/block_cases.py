@@ -68,9 +68,13 @@ def _recomputed(chosen: Sequence[Strategy], count: int) -> list[Strategy]:
     return [replace(each, recompute="full" if index < count else "none") for index, each in enumerate(chosen)]
 
 
-def _place(strategy: Strategy) -> tuple[int, bool, Strategy]:
+def _place(strategy: Strategy) -> tuple[int, int, Strategy]:
     manner = manner_of(strategy)
-    return (("anew", "kept", "whole").index(manner.gathered), manner.is_reduced, strategy)
+    return (
+        ("anew", "kept", "whole").index(manner.gathered),
+        ("never", "once", "each").index(manner.reducing),
+        strategy,
+    )
 
 
 @st.composite
