@@ -68,6 +68,8 @@ class PlannedStrategy(_Frozen):
     quantized_weights: bool = False
     quantized_gradients: bool = False
     offload: Offload = "none"
+    hierarchical: bool = False
+    """Of the fsdp engine: collectives that span several levels go level by level."""
 
 
 class MemoryComponents(_Frozen):
@@ -158,9 +160,10 @@ class SolverReport(_Frozen):
     gap: float
     num_strategies: int
     wall_s: float
-    decided_by: Literal["bound", "simulation"] = "bound"
-    """simulation: of the choices near the best bound, the chosen one is faster when played through; status,
-    objective, bound and gap stay those of the bound's own."""
+    decided_by: Literal["bound", "simulation", "levels"] = "bound"
+    """simulation: of the choices near the best bound, the chosen one is faster when played through. levels: the bound's
+    own is faster still where collectives go level by level. Status, objective, bound and gap stay those of the bound's
+    own, at once."""
 
 
 class Alternative(_Frozen):

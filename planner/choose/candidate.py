@@ -43,6 +43,7 @@ def planned_strategies(workload: Workload, assignment: Assignment) -> tuple[Plan
             quantized_weights=strategy.quantized_weights,
             quantized_gradients=strategy.quantized_gradients,
             offload=strategy.offload,
+            hierarchical=strategy.hierarchical,
         )
         blocks.setdefault(key, []).append(block.name)
     return tuple(key.model_copy(update={"blocks": tuple(names)}) for key, names in blocks.items())
@@ -59,6 +60,7 @@ def strategy_of(planned: PlannedStrategy) -> Strategy:
         quantized_weights=planned.quantized_weights,
         quantized_gradients=planned.quantized_gradients,
         offload=planned.offload,
+        hierarchical=planned.hierarchical,
     )
 
 

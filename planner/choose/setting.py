@@ -71,7 +71,7 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
         machine=(seen := machine(profile, job.precision)),
         job=job,
         shapes=tuple(
-            replace(shape, ranks_per_node=seen.ranks_per_node)
+            replace(shape, ranks_per_node=seen.ranks_per_node, level_sizes=seen.level_sizes)
             for shape in batches(job, seen.world_size, profile.device.kind)
         ),
         budget_bytes=job.memory_budget_bytes or seen.usable_bytes,

@@ -34,6 +34,7 @@ def timeline_of(plan: Plan, graph: ModelGraph, machine: Machine) -> Timeline:
         job.optimizer,
         hardware.device_kind,
         hardware.ranks_per_node,
+        machine.level_sizes,
     )
     by_name = {name: strategy for strategy in plan.strategies for name in strategy.blocks}
     chosen = {number: _strategy(by_name[block.name]) for number, block in enumerate(graph.workload.blocks)}

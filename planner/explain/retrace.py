@@ -55,6 +55,7 @@ def retrace(plan: Plan, graph: ModelGraph, machine: Machine) -> Retraced | None:
         job.optimizer,
         plan.hardware.device_kind,
         ranks_per_node=machine.ranks_per_node,
+        level_sizes=machine.level_sizes,
     )
     for engine in _engines(plan):
         if engine.refusal(workload, assignment, shape) is None:

@@ -50,20 +50,21 @@ def strategies_table(plan: Plan) -> str:
             system_name(strategy, plan.hardware),
             _number(degrees_text([strategy])),
             strategy.recompute,
-            (sharding_text(strategy, plan.hardware.world_size) + _lossy(strategy), "wide"),
+            (sharding_text(strategy, plan.hardware.world_size) + _beside(strategy), "wide"),
         )
         for strategy in plan.strategies
     ]
     return table(("blocks", "system", ("p/s, g, o", "n"), "recompute", "what is where"), rows)
 
 
-def _lossy(strategy: PlannedStrategy) -> str:
+def _beside(strategy: PlannedStrategy) -> str:
     parts = [
         name
         for name, is_on in (
             ("weights gathered as int8", strategy.quantized_weights),
             ("gradients reduced as int4", strategy.quantized_gradients),
             (f"{strategy.offload} offloaded to the host", strategy.offload != "none"),
+            ("collectives level by level", strategy.hierarchical),
         )
         if is_on
     ]

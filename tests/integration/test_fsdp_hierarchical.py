@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fsdp_cases import Case, record_traffic, totals_of
 from fsdp_training import Tiny, blocks_of, mixed_plan, train_sharded
 from gloo_ranks import GlooRanks
 from hierarchical_ranks import ELEMENTS, sent
 
+from costmodels.degrees import strategies
+from costmodels.fsdp import FSDP
 from runtime.fsdp.groups import stops_between
 
 LEVELS = [(2, 2, 2), (4, 2), (2, 4)]
@@ -69,3 +72,17 @@ def test_training_level_by_level_is_training_at_once(ranks: GlooRanks, degrees: 
     assert results[0]["losses"] == pytest.approx(at_once["losses"], rel=1e-5)
     for name, values in results[0]["parameters"].items():
         assert all(torch.equal(values, other["parameters"][name]) for other in results)
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 2])
+def test_what_each_level_carries_is_what_the_model_says(ranks: GlooRanks, num_micro_batches: int) -> None:
+    cases = [Case("uneven", (each,), num_micro_batches) for each in strategies((2, 2, 2))[::5]]
+    plans = [case.plan() for case in cases]
+    plans = [
+        replace(plan, strategies=tuple(replace(each, hierarchical=True) for each in plan.strategies)) for plan in plans
+    ]
+    for recorded in ranks.run(record_traffic, list(zip(cases, plans, strict=True))):
+        for case, sent in zip(cases, recorded, strict=True):
+            staged = tuple(replace(each, hierarchical=True) for each in case.assignment)
+            shape = replace(case.shape, level_sizes=(2, 2, 2))
+            assert sent == totals_of(FSDP.traffic(case.workload, staged, shape)), case
