@@ -31,9 +31,11 @@ class ShardedTrainer(Trainer):
         self.plan = read_plan(plan)
         self.max_norm = max_norm
         self.sharded = shard(model, self.plan, device=args.device)
-        model._is_accelerate_prepared = True  # it is in its place, and nothing is to be wrapped around it
-        args.place_model_on_device = False
+        model._is_accelerate_prepared = True  # nothing is to be wrapped around it
         super().__init__(model=model, args=args, **options)
+
+    def _move_model_to_device(self, *_: Any) -> None:
+        """Leaves the model where it is."""
 
     def create_optimizer(self, *_: Any) -> torch.optim.Optimizer:
         """Makes the sharded optimizer, with the Trainer's learning rate and its rule of what decays."""
@@ -102,25 +104,36 @@ def train(config: str, plan: str, output: str, num_steps: int, resume: bool = Fa
     """Trains a causal language model made from its `config.json`."""
     torch.manual_seed(0)  # equal weights on all ranks
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config))
-    arguments = TrainingArguments(
+    trainer = ShardedTrainer(
+        model,
+        arguments_of(output, plan, num_steps),
+        plan,
+        max_norm=1.0,
+        train_dataset=Counting(),
+        data_collator=default_data_collator,
+    )
+    trainer.train(resume_from_checkpoint=resume or None)
+    trainer.save_model()
+    return trainer
+
+
+def arguments_of(output: str, plan: str, num_steps: int) -> TrainingArguments:
+    """Returns the Trainer's arguments, with micro-batch and accumulation as the plan has them."""
+    return TrainingArguments(
         output,
         use_cpu=not torch.cuda.is_available(),
         per_device_train_batch_size=2,
         gradient_accumulation_steps=read_plan(plan).num_micro_batches,
         max_grad_norm=0,
         learning_rate=3e-3,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=5,
         max_steps=num_steps,
         logging_steps=1,
         save_steps=5,
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = ShardedTrainer(
-        model, arguments, plan, max_norm=1.0, train_dataset=Counting(), data_collator=default_data_collator
-    )
-    trainer.train(resume_from_checkpoint=resume or None)
-    trainer.save_model()
-    return trainer
 
 
 if __name__ == "__main__":
