@@ -131,9 +131,3 @@ def lay_out(shapes: Sequence[Sequence[int]], param_degree: int, grad_degree: int
         pieces.append(Piece(rows * width, shard_elements, slice_elements, offset))
         offset += slice_elements
     return Layout(param_degree, grad_degree, optim_degree, tuple(pieces))
-
-
-def padded_bytes(tensor: torch.Tensor, degree: int) -> int:
-    """Returns the bytes of a tensor whose rows are padded to a multiple of `degree`."""
-    rows = tensor.shape[0] if tensor.dim() else 1
-    return tensor.element_size() * (tensor.numel() // max(rows, 1)) * (-(-rows // degree) * degree)
