@@ -9,12 +9,12 @@ from costmodels.assign import assign
 from costmodels.deepspeed.engine import DEEPSPEED
 from costmodels.degrees import strategies
 from costmodels.fsdp import FSDP
-from costmodels.strategy import Recompute
+from costmodels.strategy import Recompute, Strategy
 from planner.block_table import BlockTable, strategies_of
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
-from planner.choose.compete import able, candidate, compete
+from planner.choose.compete import able, candidate, compete, smallest, smallest_table_of
 from planner.choose.fsdp_config import fsdp_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.level_by_level import level_by_level
@@ -22,6 +22,7 @@ from planner.choose.other_engine import with_other_engine
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.space import space
+from planner.choose.suggestions import Smallest
 from planner.choose.systems import name_of, systems
 from planner.errors import InputError, UnsolvedError
 from planner.estimate_blocks import estimate_blocks
@@ -39,6 +40,10 @@ _LOSSY = (Lossy(), Lossy(weights=True), Lossy(gradients=True), Lossy(weights=Tru
 
 NEAR = 0.005
 """Near enough to the fastest for what is only set beside a plan: proving the rest takes most of the time."""
+
+
+MOST_RANKS = 1024
+"""A suggestion is looked at in many sizes of the machine, and beyond this one the best of all classes takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
     found = find_blocks(asked)
     rival = _best_of_deepspeed(asked)
     if found is None:
-        return with_other_engine(infeasible(asked, least_of_fsdp), rival)
+        return with_other_engine(infeasible(asked, least_of_fsdp(asked)), rival)
     return plan_of_blocks(asked, found, () if rival is None else (rival,))
 
 
@@ -175,10 +180,28 @@ def refusal_of_fsdp(asked: Setting) -> str | None:
     return FSDP.refusal(asked.workload, (least,) * asked.workload.num_classes, asked.shapes[0])
 
 
-def least_of_fsdp(asked: Setting) -> Candidate:
-    """Returns the choice that needs the least memory: what is nearest to fitting."""
-    at_least = at_smallest_batch(asked)
-    solution = solve_blocks(block_tables(at_least), None, ("memory", "time"))
-    if solution is None:
-        raise AssertionError("every choice fits in the greatest memory of all")
-    return block_candidate(at_least, solution)
+def least_of_fsdp(question: Setting) -> Smallest:
+    """Returns what finds the choice of least memory in a setting: what is nearest to fitting.
+
+    Args:
+        question: The setting that has no answer; in those that are only suggested, and have more than `MOST_RANKS`,
+            strategies are the same for all blocks.
+    """
+
+    def least(asked: Setting) -> Candidate:
+        at_least = at_smallest_batch(asked)
+        if asked is not question and asked.machine.world_size > MOST_RANKS:
+            return _least_of_all_alike(at_least)
+        solution = solve_blocks(block_tables(at_least), None, ("memory", "time"))
+        if solution is None:
+            raise AssertionError("every choice fits in the greatest memory of all")
+        return block_candidate(at_least, solution)
+
+    return least
+
+
+def _least_of_all_alike(asked: Setting) -> Candidate:
+    world_size = asked.machine.world_size
+    few = [Strategy(p, p, g, world_size) for p in (1, world_size) for g in (1, world_size)]
+    table = smallest_table_of(asked, FSDP, few)
+    return candidate(asked, FSDP, "", table, smallest(table))

@@ -18,6 +18,7 @@ from planner.choose.search_blocks import (
 )
 from planner.choose.setting import Setting
 from planner.choose.space import space
+from planner.choose.suggestions import Smallest
 from planner.errors import InputError, UnsolvedError
 from planner.plan import Infeasible, Plan
 
@@ -47,7 +48,7 @@ def search_both(asked: Setting) -> Plan | Infeasible:
 
 def _without_deepspeed(asked: Setting) -> Plan | Infeasible:
     blocks = find_blocks(asked)
-    return infeasible(asked, _smallest) if blocks is None else plan_of_blocks(asked, blocks, ())
+    return infeasible(asked, _smallest(asked)) if blocks is None else plan_of_blocks(asked, blocks, ())
 
 
 def _faster(asked: Setting, found: Found) -> Plan:
@@ -75,9 +76,14 @@ def _named(best: Candidate) -> Candidate:
     return replace(best, name=f"best of {best.engine}: {best.name.removeprefix('strategies ')}")
 
 
-def _smallest(asked: Setting) -> Candidate:
-    """Returns what needs the least memory on either engine; DeepSpeed's where that fits."""
-    least = least_of_deepspeed(asked)
-    if least.fits or refusal_of_fsdp(asked) is not None:
-        return least
-    return min((least, least_of_fsdp(asked)), key=lambda each: each.predicted.memory.peak_bytes)
+def _smallest(question: Setting) -> Smallest:
+    """Returns what finds the choice of least memory on either engine; DeepSpeed's where that fits."""
+    ours = least_of_fsdp(question)
+
+    def least(asked: Setting) -> Candidate:
+        theirs = least_of_deepspeed(asked)
+        if theirs.fits or refusal_of_fsdp(asked) is not None:
+            return theirs
+        return min((theirs, ours(asked)), key=lambda each: each.predicted.memory.peak_bytes)
+
+    return least

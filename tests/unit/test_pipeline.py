@@ -83,7 +83,7 @@ def test_an_estimate_of_the_choice_is_the_plan(planned: Plan) -> None:
 
 
 def test_an_estimate_beyond_deepspeeds_words_is_of_the_fsdp_engine() -> None:
-    answer = estimate(TINY, FOUR_NODES, JOB, (1, 1, 8))
+    answer = estimate(TINY, FOUR_NODES, Job(global_batch_size=256), (1, 1, 8))
     assert (answer.engine, answer.native_deepspeed) == ("fsdp", False)
     assert answer.ds_config["shardplan"]["engine"] == "fsdp"
     assert {strategy.optim_degree for strategy in answer.strategies} == {8}
