@@ -26,6 +26,7 @@ from costmodels.fsdp.held_bytes import held_bytes, spread_bytes
 from costmodels.fsdp.holds import Holds, Kind, Stay, arrivals, holds, manner_of
 from costmodels.fsdp.quantized import residual_bytes
 from costmodels.fsdp.sizes import BlockSizes, block_sizes
+from costmodels.fsdp.staged import staged_bytes
 from costmodels.fsdp.states import block_state_bytes, fsdp_state_bytes
 from costmodels.states import FP32_BYTES, StateWidths, state_widths
 from costmodels.strategy import StepShape, Strategy
@@ -53,7 +54,9 @@ def _memory(workload: Workload, assignment: Assignment, shape: StepShape) -> Eng
     strategies = tuple(assignment[block.block_class] for block in workload.blocks)
     walk = _Walk(holds(workload, shape.device == "cpu"), strategies, block_sizes(workload), widths)
     states = fsdp_state_bytes(workload, assignment, shape)
-    throughout, waiting = walk.throughout(len(workload.segments)), _Waiting(workload, strategies, widths)
+    staged = Components(buffers=staged_bytes(workload, assignment, shape))
+    throughout = tuple(held + staged for held in walk.throughout(len(workload.segments)))
+    waiting = _Waiting(workload, strategies, widths)
     update = Components(
         optimizer_step=sum(slice_bytes(*each, shape) for each in zip(walk.sizes, strategies, strict=True)),
         buffers=walk.at_rest_bytes if shape.device == "cpu" else 0,

@@ -70,6 +70,14 @@ def test_a_message_within_one_level_is_sent_at_once() -> None:
         assert list(stages(replace(message, degree_from=1, degree_to=32), (), 2)) != [message]
 
 
+def test_between_stages_the_part_of_the_innermost_level_is_held() -> None:
+    question = asked(64)
+    at_once, staged = (chosen(question, Strategy(512, 512, 512, 512, hierarchical=each)) for each in (False, True))
+    largest_bytes = max(each.message_bytes for each in FSDP.traffic(staged.workload, staged.assignment, staged.shape))
+    more_bytes = staged.predicted.memory.peak_bytes - at_once.predicted.memory.peak_bytes
+    assert more_bytes == 2 * largest_bytes // 8
+
+
 def test_the_schedule_sends_the_traffic() -> None:
     question = asked(64)
     candidate = chosen(question, Strategy(512, 512, 512, 512, hierarchical=True))
