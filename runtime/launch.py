@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,29 @@ def _run(settings: Settings, options: Options, ranks: Ranks) -> dict[str, Any]:
 
     if options.record:
         return measure(make_trainer, options.steps, ranks, progress.step)
+    if options.checkpoint is not None:
+        return _train_with_checkpoints(make_trainer, options, options.checkpoint, progress)
     return train(make_trainer(), options.steps, progress.step)
+
+
+def _train_with_checkpoints(
+    make_trainer: Callable[[], Trainer], options: Options, folder: Path, progress: _Progress
+) -> dict[str, Any]:
+    # It imports what a run without checkpoints has no need of.
+    from runtime.checkpoint.of_run import RunCheckpoints
+
+    trainer = make_trainer()
+    checkpoints = RunCheckpoints(trainer.engine, folder, options.checkpoint_every)
+    done = checkpoints.resume() if options.resume else 0
+    trainer.skip(done)
+
+    def on_step(index: int, step: Step) -> None:
+        progress.step(index, step)
+        checkpoints.after_step(index + 1)
+
+    report = train(trainer, options.steps, on_step, done)
+    checkpoints.finish(max(options.steps, done))
+    return report
 
 
 class _Progress:

@@ -30,6 +30,11 @@ class Options:
     record: bool
     watch: Path | None
     """Folder for `progress.jsonl` and `failure-RANK.json`, read by `shardplan run`."""
+    checkpoint: Path | None = None
+    """Folder of the run's checkpoints; None: nothing is saved."""
+    checkpoint_every: int | None = None
+    """Steps between two checkpoints; None: only the last step is saved."""
+    resume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,27 @@ def parse_options(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write losses, seconds and measurements as JSON")
     parser.add_argument("--record", action="store_true", help="measure memory and traffic too (runs a step more)")
     parser.add_argument("--watch", type=Path, metavar="FOLDER", help="write progress and failures for a watcher")
+    parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save the last step there")
+    parser.add_argument("--checkpoint-every", type=_positive, metavar="K", help="and each K steps before it")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint there, up to --steps")
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)  # DeepSpeed's launcher gives it
     given = parser.parse_args(arguments)
-    return Options(given.steps, given.seed, given.data, given.model, given.report, given.record, given.watch)
+    if given.checkpoint is None and (given.checkpoint_every is not None or given.resume):
+        parser.error("--checkpoint-every and --resume need --checkpoint FOLDER")
+    if given.checkpoint is not None and given.record:
+        parser.error("--record measures some steps more than --steps: leave out --checkpoint")
+    return Options(
+        given.steps,
+        given.seed,
+        given.data,
+        given.model,
+        given.report,
+        given.record,
+        given.watch,
+        given.checkpoint,
+        given.checkpoint_every,
+        given.resume,
+    )
 
 
 def read_settings(folder: Path, model: str | None) -> Settings:

@@ -39,12 +39,16 @@ class Trainer:
     """Runs optimizer steps of an engine, each on the next global batch."""
 
     def __init__(self, engine: Any, samples: Samples, settings: Settings, ranks: Ranks) -> None:
-        """Takes a DeepSpeed engine and the samples to train it on."""
-        self._engine = engine
+        """Takes an engine of either kind and the samples to train it on."""
+        self.engine = engine
         self._samples = samples
         self._settings = settings
         self._ranks = ranks
         self._num_steps = 0
+
+    def skip(self, num_steps: int) -> None:
+        """Leaves out the batches of the first steps, which another run has done."""
+        self._num_steps = num_steps
 
     def step(self) -> Step:
         """Runs one optimizer step on all ranks together."""
@@ -67,9 +71,9 @@ class Trainer:
 
     def _micro_batch(self, batch: dict[str, Any]) -> torch.Tensor:
         on_device = map_tensors(batch, lambda tensor: tensor.to(self._ranks.device))
-        loss = loss_of(self._engine(**on_device))
-        self._engine.backward(loss)
-        self._engine.step()
+        loss = loss_of(self.engine(**on_device))
+        self.engine.backward(loss)
+        self.engine.step()
         return loss.detach()
 
     def _batch(self, micro_batch: int) -> dict[str, Any]:
@@ -96,10 +100,10 @@ class Trainer:
         return Step(mean.item(), slowest.item())
 
 
-def train(trainer: Trainer, num_steps: int, on_step: Callable[[int, Step], None]) -> dict[str, Any]:
-    """Trains `num_steps` and returns {steps}."""
+def train(trainer: Trainer, num_steps: int, on_step: Callable[[int, Step], None], first: int = 0) -> dict[str, Any]:
+    """Trains the steps from `first` to `num_steps` and returns {steps}."""
     steps = []
-    for index in range(num_steps):
+    for index in range(first, num_steps):
         steps.append(trainer.step())
         on_step(index, steps[-1])
     return {"steps": [asdict(step) for step in steps]}

@@ -16,8 +16,9 @@ def training_of(training: Any) -> Training:
     Raises:
         LaunchError: It is none that can be saved.
     """
-    if isinstance(training, ShardedOptimizer):
-        return ShardedTraining(training)
+    optimizer = training if isinstance(training, ShardedOptimizer) else getattr(training, "optimizer", None)
+    if isinstance(optimizer, ShardedOptimizer):
+        return ShardedTraining(optimizer)
     if hasattr(training, "zero_optimization_stage"):
         from runtime.checkpoint.deepspeed_engine import EngineTraining
 
