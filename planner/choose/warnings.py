@@ -43,9 +43,7 @@ def on_host(asked: Setting, chosen: Candidate) -> Iterator[str]:
 
 def lossy(asked: Setting, chosen: Candidate) -> Iterator[str]:
     """Yields what changes the numbers that the model is trained with, or why nothing does where it was allowed."""
-    changed = [
-        text for option, text in _QUANTIZED if any(getattr(strategy, option) for strategy in chosen.assignment)
-    ]
+    changed = [text for option, text in _QUANTIZED if any(getattr(strategy, option) for strategy in chosen.assignment)]
     if changed:
         yield f"lossy: {' and '.join(changed)}; the losses differ from those of exact numbers"
     elif asked.job.allow_lossy:
