@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runtime.checkpoint.folder import latest
     from runtime.checkpoint.load import Loaded, load
     from runtime.checkpoint.load_weights import load_weights
     from runtime.checkpoint.save import finish_saves, save, save_async
@@ -44,6 +45,7 @@ __all__ = [
     "ShardingPlan",
     "finish_saves",
     "join",
+    "latest",
     "load",
     "load_weights",
     "parameters_without_memory",
@@ -71,6 +73,7 @@ _MODULES = {
     "ShardingPlan": "fsdp.strategies",
     "finish_saves": "checkpoint.save",
     "join": "ranks",
+    "latest": "checkpoint.folder",
     "load": "checkpoint.load",
     "load_weights": "checkpoint.load_weights",
     "parameters_without_memory": "weights",
