@@ -1,0 +1,141 @@
+"""Runs every way to train on emulated clusters: holds what was predicted, and what was chosen, to what was measured.
+
+Needs root, `ip` and `tc`, and a machine with nothing else to do; a scenario takes some ten minutes:
+
+    .venv/bin/python benchmarks/accuracy_and_regret.py --keep build/regret --only 2x2-1000-100 --out docs/accuracy.md
+
+Each cluster (network namespaces as nodes, joined by shaped links) is profiled by `shardplan profile` once. On it each
+model is planned, and then trained in every way there is: all points of both engines, the plan, DeepSpeed's defaults.
+What was measured is kept beneath `--keep`; `--again` writes the page of all that is there without measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from accuracy_page import page
+from collectives_accuracy import profile_of
+from emulated_cluster import EmulatedCluster, emulated_cluster
+from scenarios import SCENARIOS, Cluster, Scenario
+from strategy_space import Candidate, candidates
+
+from hw_profiles.load import read_profile
+from hw_profiles.save import save
+from hw_profiles.schema import HardwareProfile
+from planner.job import Job
+
+_HERE = Path(__file__).parent
+NUM_STEPS = 3
+"""Timed ones, after three of warming up."""
+
+
+def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProfile) -> dict[str, Any]:
+    """Returns what every way to train the scenario's model was predicted to do, and did."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = candidates(_traced(scenario, folder), profile, _job(scenario, profile), folder / "candidates")
+        listed = folder / "folders.json"
+        listed.write_text(json.dumps([str(each.folder) for each in found]))
+        steps = ["--steps", str(NUM_STEPS + 3)]
+        cluster.run([str(_HERE / "run_strategies.py"), str(listed), *steps], timeout_s=300.0 * len(found))
+        rows = [_row(each) for each in found]
+    return {
+        "name": scenario.name,
+        "day": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "scenario": dataclasses.asdict(scenario),
+        "levels": [level.size for level in profile.levels],
+        "rows": rows,
+    }
+
+
+def _traced(scenario: Scenario, folder: Path) -> str:
+    model = scenario.model
+    graph = folder / "graph.json"
+    arguments = [part for argument in model.arguments for part in ("--model-arg", argument)]
+    sequence = ["--sequence-length", str(model.sequence_length)] if model.sequence_length else []
+    precision = ["--precision", model.precision, "--device", "cpu"]
+    command = [str(Path(sys.executable).with_name("shardplan")), "trace", model.spec, *arguments, *sequence, *precision]
+    subprocess.run([*command, "--out", str(graph)], check=True, capture_output=True, text=True)
+    return str(graph)
+
+
+def _job(scenario: Scenario, profile: HardwareProfile) -> Job:
+    model = scenario.model
+    return Job(
+        global_batch_size=model.micro_batch_size * scenario.num_micro_batches * profile.world_size,
+        sequence_length=model.sequence_length,
+        micro_batch_size=model.micro_batch_size,
+        precision=model.precision,  # type: ignore[arg-type]
+        recompute="none",
+        offload="none",
+    )
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    folder = candidate.folder
+    row: dict[str, Any] = {
+        "name": candidate.name,
+        "role": candidate.role,
+        "engine": candidate.engine,
+        "predicted": candidate.predicted,
+        "strategies": json.loads((folder / "plan.json").read_text())["strategies"],
+    }
+    report = folder / "measured.json"
+    if report.exists():
+        return {**row, **json.loads(report.read_text())}
+    failures = sorted(folder.glob("failed-*.txt"))
+    return {**row, "failed": failures[0].read_text()[-2000:] if failures else "nothing was reported"}
+
+
+def _profile(cluster: EmulatedCluster, asked: Cluster, keep: Path) -> HardwareProfile:
+    path = keep / f"profile-{asked.name}.json"
+    if not path.exists():
+        save(profile_of(cluster), path)
+    return read_profile(path)
+
+
+def main() -> None:
+    """Runs what is asked for and not kept yet, and writes the page of all that is."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--keep", type=Path, default=Path("build/regret"), help="a folder for what was measured")
+    parser.add_argument("--only", nargs="*", default=[], help="beginnings of the scenarios' names; default: all")
+    parser.add_argument("--again", action="store_true", help="measure nothing")
+    parser.add_argument("--out", type=Path, help="where to write the page; default: printed")
+    given = parser.parse_args()
+    given.keep.mkdir(parents=True, exist_ok=True)
+    for asked in dict.fromkeys(scenario.cluster for scenario in SCENARIOS) if not given.again else ():
+        left = [each for each in SCENARIOS if each.cluster == asked and _is_asked(each, given.only, given.keep)]
+        if left:
+            _run_all(asked, left, given.keep)
+    kept = [json.loads(path.read_text()) for path in sorted(given.keep.glob("scenario-*.json"))]
+    text = page(kept, " ".join(["python", *sys.argv]))
+    if given.out:
+        given.out.write_text(text)
+    else:
+        print(text)
+
+
+def _is_asked(scenario: Scenario, beginnings: list[str], keep: Path) -> bool:
+    is_named = not beginnings or any(scenario.name.startswith(each) for each in beginnings)
+    return is_named and not (keep / f"scenario-{scenario.name}.json").exists()
+
+
+def _run_all(asked: Cluster, scenarios: list[Scenario], keep: Path) -> None:
+    settings = dataclasses.asdict(asked)
+    with emulated_cluster(**(settings if asked.num_racks > 1 else {**settings, "racks_mbit": 12})) as cluster:
+        profile = _profile(cluster, asked, keep)
+        for scenario in scenarios:
+            print(f"{datetime.datetime.now():%H:%M} {scenario.name}", file=sys.stderr, flush=True)
+            (keep / f"scenario-{scenario.name}.json").write_text(json.dumps(measured(scenario, cluster, profile)))
+
+
+if __name__ == "__main__":
+    main()

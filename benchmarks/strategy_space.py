@@ -1,0 +1,94 @@
+"""All that can be run of a model on a machine: every point of both engines, the plan, and what people take today."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costmodels.degrees import strategies
+from costmodels.strategy import Strategy
+from hw_profiles.schema import HardwareProfile
+from planner import estimate, plan
+from planner.emit.emit import emit
+from planner.errors import InputError
+from planner.job import Job
+from planner.plan import Plan
+
+DEFAULT_STAGES = (2, 3)
+"""What people take without a planner, with DeepSpeed's own settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to train, with the folder that runs it."""
+
+    name: str
+    """Unique within a scenario."""
+    role: str
+    """`point` of the space, the `plan` that was chosen, or a `default` of today."""
+    engine: str
+    folder: Path
+    predicted: dict[str, Any]
+    """As `plan.json` has it."""
+
+
+def candidates(model: str, profile: HardwareProfile, job: Job, folder: Path) -> list[Candidate]:
+    """Emits every way to train into a folder of its own beneath `folder`, and returns them.
+
+    Args:
+        model: A saved graph (`shardplan trace --out`).
+        profile: The machine.
+        job: The batch, with a fixed micro-batch size, so that all of them do the same work.
+        folder: Where to write.
+    """
+    found = [_candidate(plan(model, profile, job), "plan", "plan", folder)]
+    for name, given in _points(model, profile, job):
+        found.append(_candidate(given, name, "point", folder))
+    for stage in DEFAULT_STAGES:
+        given = estimate(model, profile, job, ds_config=_default_config(stage, job, profile, folder))
+        found.append(_candidate(given, f"deepspeed default stage {stage}", "default", folder))
+    return found
+
+
+def _points(model: str, profile: HardwareProfile, job: Job) -> Iterator[tuple[str, Plan]]:
+    sizes = tuple(level.size for level in profile.levels)
+    for strategy in strategies(sizes):
+        for engine in ("deepspeed", "fsdp"):
+            asked = job.model_copy(update={"engine": engine, "recompute": "none", "offload": "none"})
+            try:
+                given = estimate(model, profile, asked, strategy.degrees, strategy.secondary_degree)
+            except InputError:
+                continue  # no point of this engine's space
+            yield f"{engine} {degrees_text(strategy)}", given
+
+
+def degrees_text(strategy: Strategy) -> str:
+    """Returns (p, g, o), with s where it is not p."""
+    text = ",".join(str(degree) for degree in strategy.degrees)
+    secondary = strategy.secondary_degree
+    return text if secondary == strategy.param_degree else f"{text} s={secondary}"
+
+
+def _default_config(stage: int, job: Job, profile: HardwareProfile, folder: Path) -> Path:
+    micro_batch_size = job.micro_batch_size
+    assert micro_batch_size is not None
+    config = {
+        "train_micro_batch_size_per_gpu": micro_batch_size,
+        "gradient_accumulation_steps": job.global_batch_size // (micro_batch_size * profile.world_size),
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+        "zero_optimization": {"stage": stage},
+        **({} if job.precision == "fp32" else {job.precision: {"enabled": True}}),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"default_stage_{stage}.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def _candidate(given: Plan, name: str, role: str, folder: Path) -> Candidate:
+    target = folder / name.replace(" ", "_").replace(",", "_").replace("=", "")
+    emit(given, target)
+    return Candidate(name, role, given.engine, target, given.predicted.model_dump(mode="json"))
