@@ -80,7 +80,7 @@ def test_what_each_level_carries_is_what_the_model_says(ranks: GlooRanks, num_mi
         replace(plan, strategies=tuple(replace(each, hierarchical=True) for each in plan.strategies)) for plan in plans
     ]
     for recorded in ranks.run(record_traffic, list(zip(cases, plans, strict=True))):
-        for case, sent in zip(cases, recorded, strict=True):
+        for case, found in zip(cases, recorded, strict=True):
             staged = tuple(replace(each, hierarchical=True) for each in case.assignment)
             shape = replace(case.shape, level_sizes=(2, 2, 2))
-            assert sent == totals_of(FSDP.traffic(case.workload, staged, shape)), case
+            assert found == totals_of(FSDP.traffic(case.workload, staged, shape)), case
