@@ -181,6 +181,8 @@ class Reducer:
         is_last = self.micro_batch == self._num_micro_batches - 1
         if unit.reduces_at_once or is_last:
             self._start(reduction(unit, self._groups, is_last))
+        else:
+            self._advance()
 
     def _start(self, started: Iterator[None]) -> None:
         self._advance()

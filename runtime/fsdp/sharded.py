@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from runtime.fsdp.borrow import Borrowing, gather_held, hold
 from runtime.fsdp.groups import Groups
+from runtime.fsdp.look_ahead import LookAhead, differentiated
 from runtime.fsdp.reducer import Reducer
 from runtime.fsdp.spread import Spreader
 from runtime.fsdp.strategies import ShardingPlan
@@ -32,6 +33,9 @@ class Sharded:
         """Blocks by their first use in the first forward."""
         self._ran_last: dict[Unit, None] = {}
         """By their last."""
+        self._differentiated: dict[Unit, None] = {}
+        """Those through which gradients flow."""
+        self._look_ahead = LookAhead()
         for unit in units:
             for module in unit.modules:
                 module.register_forward_pre_hook(self._before(unit), prepend=True)
@@ -70,13 +74,17 @@ class Sharded:
             self._ran_last.pop(unit, None)
             self._ran_last[unit] = None
             self.spreader.before_forward(unit)
+            self._look_ahead.before_forward(unit)
 
         return before
 
     def _after(self, unit: Unit) -> Callable[..., None]:
-        def after(*_: Any) -> None:
+        def after(*given: Any) -> None:
             if unit.is_ready:
                 self.reducer.watch(unit)
+            if given and differentiated(given[-1]):
+                self._differentiated.setdefault(unit)
+                self._look_ahead.after_forward(unit, given[-1])
 
         return after
 
@@ -115,23 +123,8 @@ class Sharded:
         if self._borrowing is None:
             return
         self._borrowing = None
-        depth = self.plan.prefetch
         self.spreader.learn_order([*self._ran, *(unit for unit in self.units if unit not in self._ran)])
         self.reducer.learn_order(list(self._ran))
-        forward, backward = _gathered(self._ran), _gathered(reversed(self._ran_last))
-        for place, unit in enumerate(forward):
-            ahead = forward[place + 1 : place + 1 + depth]
+        backward = [unit for unit in reversed(self._ran_last) if unit in self._differentiated]
+        for unit, ahead in self._look_ahead.learn(list(self._ran), backward, self.plan.prefetch).items():
             self.spreader.learn_ahead(unit, ahead)
-            _module(unit).set_modules_to_forward_prefetch([_module(each) for each in ahead])
-        for place, unit in enumerate(backward):
-            ahead = backward[place + 1 : place + 1 + depth]
-            _module(unit).set_modules_to_backward_prefetch([_module(each) for each in ahead])
-
-
-def _gathered(units: Iterable[Unit]) -> list[Unit]:
-    """Returns the blocks that are gathered as they come to run."""
-    return [unit for unit in units if unit.group is not None and not unit.is_held]
-
-
-def _module(unit: Unit) -> FSDPModule:
-    return cast(FSDPModule, unit.modules[0])

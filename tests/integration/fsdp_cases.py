@@ -24,6 +24,7 @@ from runtime.fsdp.shard import shard
 from runtime.fsdp.strategies import BlockStrategy, ShardingPlan
 from runtime.record_memory import MemoryRecorder, MemoryUse
 from runtime.record_traffic import RecordTraffic
+from runtime.weights import parameters_without_memory
 
 RANKS = 8
 SAMPLES = 2
@@ -113,7 +114,8 @@ def train(case: Case, plan: ShardingPlan) -> Any:
     """Returns a function that trains one step on this rank."""
     torch.manual_seed(0)
     arguments = {name: int(value) for name, value in case.arguments}
-    model, batch = getattr(fsdp_models, case.model)(SAMPLES, **arguments)
+    with parameters_without_memory():
+        model, batch = getattr(fsdp_models, case.model)(SAMPLES, **arguments)
     sharded = shard(model, plan)
     optimizer = ShardedOptimizer(sharded, torch.optim.AdamW, lr=1e-3)
 
