@@ -99,6 +99,8 @@ class ShardedTraining:
 
     def settle(self) -> None:
         """Brings the slices to all ranks that compute with them."""
+        # A forward without a backward may have left parameters gathered.
+        self._sharded.shard_again()
         self._optimizer.publish()
         self._sharded.synchronize()
 

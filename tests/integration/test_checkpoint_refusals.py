@@ -215,3 +215,25 @@ def test_tied_names_and_buffers_are_in_the_plain_weights(ranks: GlooRanks, tmp_p
     model.load_state_dict(weights)
     assert torch.equal(model.get_buffer("scale"), training.Odd().get_buffer("scale") + 0.25)
     assert weights["num_batches"].dtype == torch.int64
+
+
+def evaluate_around_load(folder: str) -> list[float]:
+    optimizer = training.make_plain((2, 1, 2, 2), "fp32")
+    samples = training.samples_of(0, 0, 1)
+
+    def evaluate() -> float:
+        with torch.no_grad():
+            return optimizer.sharded.model(samples).item()
+
+    save(optimizer, folder, step=0)
+    saved = evaluate()
+    training.train_plain(optimizer, 0, 2)
+    trained = evaluate()
+    load(optimizer, folder)
+    return [saved, trained, evaluate()]
+
+
+def test_parameters_that_were_left_gathered_are_not_seen_after_a_load(ranks: GlooRanks, tmp_path: Path) -> None:
+    for saved, trained, loaded in ranks.run(evaluate_around_load, str(tmp_path)):
+        assert saved != trained
+        assert loaded == saved
