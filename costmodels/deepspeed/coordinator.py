@@ -7,115 +7,12 @@ Source: `PartitionedParameterCoordinator`, deepspeed/runtime/zero/partitioned_pa
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from collections.abc import Collection
 
-import numpy as np
-
-from costmodels.deepspeed.fetch_order import FetchOrder
+from costmodels.deepspeed.coordinator_state import Question, State
+from costmodels.deepspeed.gathered_window import GatheredWindow
 from costmodels.deepspeed.hooks import Hook
-from costmodels.deepspeed.knobs import Knobs
-from costmodels.deepspeed.micro_batch import Gather, MicroBatch, Windows
-from costmodels.workload import Workload
-
-
-def persistent_parameters(workload: Workload, knobs: Knobs) -> tuple[int, ...]:
-    """Returns the parameters that stay gathered: the small ones, as far as the model's limit goes.
-
-    Source: `mark_persistent_parameters`, deepspeed/runtime/zero/parameter_offload.py, 0.19.8.
-    """
-    return _persistent(workload, knobs.param_persistence_threshold, knobs.model_persistence_threshold)
-
-
-@lru_cache(maxsize=32)
-def _persistent(workload: Workload, threshold: int, limit: int) -> tuple[int, ...]:
-    found, total = [], 0
-    for index, elements in enumerate(workload.elements):
-        if elements <= threshold and elements + total <= limit:
-            found.append(index)
-            total += elements
-    return tuple(found)
-
-
-class State(NamedTuple):
-    """What one micro-batch leaves to the next one; equal states go on equally."""
-
-    recorded: bool
-    """The order of modules is known."""
-    available: frozenset[int]
-    """Parameters that are gathered, those that persist included."""
-    with_secondary: frozenset[int]
-    users: frozenset[tuple[int, frozenset[str]]]
-    """Modules that still use a parameter."""
-    released: frozenset[tuple[tuple[str, int], frozenset[int]]]
-    """DeepSpeed caches what a module may release at a step, the first time it asks."""
-    inflight: tuple[int, ...] = ()
-    """Parameters that were fetched ahead, and not asked for."""
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """All that a coordinator does not change; it stands for itself as a key."""
-
-    hooks: tuple[Hook, ...]
-    knobs: Knobs
-    num_segments: int
-    elements: list[int]
-    trainable: list[bool]
-    order: FetchOrder
-    persistent: frozenset[int]
-    known: dict[State, tuple[MicroBatch, State]] = field(default_factory=dict)
-    """The micro-batches that begin in a state, and the states that they leave, as they are found."""
-
-    @property
-    def recorded(self) -> State:
-        """The state after a first step of one micro-batch, which records the order and leaves nothing else.
-
-        Only secondary shards of frozen parameters outlast a step: where there may be any, the state before it.
-        """
-        if self.knobs.hpz_partition_size > 1 and not all(self.trainable):
-            return self.first
-        return self.first._replace(recorded=True)
-
-    @property
-    def first(self) -> State:
-        """The state before the first step."""
-        return State(False, self.persistent, frozenset(), frozenset(), frozenset())
-
-    @cached_property
-    def window_elements(self) -> list[int]:
-        """Elements of each parameter as windows count them: none of those that persist."""
-        return [0 if index in self.persistent else number for index, number in enumerate(self.elements)]
-
-    @cached_property
-    def queue(self) -> tuple[tuple[int, int], ...]:
-        """Every (parameter, number of the fetch that asks for it), in order."""
-        return tuple((parameter, step) for step, asked in enumerate(self.order.fetches) for parameter in asked)
-
-    def updated(self, state: State) -> State:
-        """Returns the state after the optimizer step.
-
-        It partitions everything, gathers what persists, and lets the secondary shards of what is trained expire.
-        """
-        there = state.with_secondary | (state.available if self.knobs.hpz_partition_size > 1 else frozenset())
-        frozen = frozenset(parameter for parameter in there if not self.trainable[parameter])
-        return State(state.recorded, self.persistent, frozen, frozenset(), state.released)
-
-
-def question(workload: Workload, order: tuple[Hook, ...], knobs: Knobs) -> Question:
-    """Returns the question that a workload asks of a coordinator under some settings."""
-    elements = list(workload.elements)
-    return Question(
-        hooks=order,
-        knobs=knobs,
-        num_segments=len(workload.segments),
-        elements=elements,
-        trainable=[parameter.trainable for parameter in workload.parameters],
-        order=FetchOrder(workload, order, elements),
-        persistent=frozenset(persistent_parameters(workload, knobs)),
-    )
+from costmodels.deepspeed.micro_batch import Gather, MicroBatch
 
 
 class Coordinator:
@@ -127,31 +24,16 @@ class Coordinator:
         self.elements, self.trainable = asked.elements, asked.trainable
         self.order, self.persistent = asked.order, asked.persistent
         self.available = set(state.available)
-        self.window_elements = asked.window_elements
-        self.live_elements = self._sum(self.available)
-        """Of what is available, without what persists; kept as it changes, since it is asked at every hook."""
+        self.window = GatheredWindow(asked.window_elements, self.available)
         self.with_secondary = set(state.with_secondary)
         self.inflight: dict[int, tuple[int, ...]] = dict.fromkeys(state.inflight, ())
         """Gathered and not yet asked for, each with all that its message carries."""
-        self.arriving: set[int] = set()
-        """Of those, the ones whose message nobody has waited for."""
-        self.arriving_elements = 0
-        self.begun: set[int] = set()
-        """Of what arrives, the parameters whose message began in the present segment."""
-        self.begun_elements = 0
-        self.joined_elements = 0
-        """Of the buffers out of which joined parameters have been copied: the last one that is asked for frees it."""
         self.users: defaultdict[int, set[str]] = defaultdict(set)
         for parameter, modules in state.users:
             self.users[parameter].update(modules)
         self.recorded = state.recorded
         self.released = dict(state.released)
         self.made_secondary: list[tuple[int, int]] = []
-        self.windows: list[int] = []
-        """The fields of `Windows` for one moment after the other."""
-        self.seen: tuple[int, int, int, int] | None = None
-        """The fields of the last window."""
-        self.segment = -1
         self.num_available = 0
 
     def state(self) -> State:
@@ -171,48 +53,24 @@ class Coordinator:
         self.sent: list[Gather] = []
         self.made_secondary = []
         with_secondary = tuple(sorted(self.with_secondary))
-        self.segment = -1
         for hook in self.hooks:
-            if hook.segment != self.segment:
-                self._enter(hook.segment)
+            if hook.segment != self.window.segment:
+                self.window.enter(hook.segment)
             if hook.kind == "fetch":
                 self._fetch(hook)
             else:
                 self._release(hook)
-        self._enter(self.num_segments - 1)
+        self.window.enter(self.num_segments - 1)
         self._release_leftovers()
         self.recorded = True
-        windows = Windows(*np.array(self.windows, np.int64).reshape(-1, 4).T)
-        return MicroBatch(tuple(self.sent), windows, with_secondary, tuple(self.made_secondary))
-
-    def _enter(self, segment: int) -> None:
-        """Goes on to `segment`; those without a hook, between the last one and this, hold what the last one left."""
-        for number in range(self.segment + 1, segment):
-            self.seen = (number, self.live_elements + self.joined_elements, self.arriving_elements, 0)
-            self.windows += self.seen
-        if segment != self.segment:
-            self.segment = segment
-            self.begun.clear()
-            self.begun_elements = 0
-            self._look()
-
-    def _look(self) -> None:
-        seen = (self.segment, self.live_elements + self.joined_elements, self.arriving_elements, self.begun_elements)
-        if seen != self.seen:
-            self.seen = seen
-            self.windows += seen
-
-    def _forget_messages(self) -> None:
-        self.inflight.clear()
-        self.arriving.clear()
-        self.begun.clear()
-        self.arriving_elements = self.joined_elements = self.begun_elements = 0
+        return MicroBatch(tuple(self.sent), self.window.windows, with_secondary, tuple(self.made_secondary))
 
     def _reset(self) -> None:
-        self.arriving.clear()
+        self.window.stop_arriving()
         for parameter in list(self.inflight):
             self._drop(parameter)
-        self._forget_messages()
+        self.inflight.clear()
+        self.window.forget_messages()
         self.queue = deque(self.asked.queue)
         self.fetched_for: dict[int, int] = {}
         self.step = 0
@@ -235,20 +93,20 @@ class Coordinator:
                 self._advance_queue(hook.parameters)
             self._prefetch(hook)
         self.step += 1
-        self._look()
+        self.window.look()
 
     def _ask(self, hook: Hook) -> None:
         """Gathers what a module needs and is not there, and waits for all of it."""
         self._gather(hook.parameters, hook)
-        self._look()
+        self.window.look()
         asked = [(p, self.inflight[p]) for p in hook.parameters if p in self.inflight]
         for parameter in hook.parameters:
             self.users[parameter].add(hook.module)
         if hook.phase == "forward" and self.active:
             self._keep_for(next(reversed(self.active)), hook.parameters)
         for parameter, message in asked:
-            self._wait(parameter, message)
-        self._look()
+            self.window.wait(parameter, message)
+        self.window.look()
         for parameter, message in asked:
             self._give_up(parameter, message)
 
@@ -258,18 +116,6 @@ class Coordinator:
                 self.recomputed.setdefault(module, {})[parameter] = None
                 self.users[parameter].add(module)
 
-    def _wait(self, parameter: int, message: tuple[int, ...]) -> None:
-        """All parameters of a message are there once one is waited for; joined ones as copies beside the buffer."""
-        if parameter not in self.arriving:
-            return
-        self.arriving.difference_update(message)
-        if parameter in self.begun:
-            self.begun.difference_update(message)
-            self.begun_elements -= self._sum(message)
-        self.arriving_elements -= self._sum(message)
-        if len(message) > 1:
-            self.joined_elements += self._sum(message)
-
     def _give_up(self, parameter: int, message: tuple[int, ...]) -> None:
         """The buffer of a joined message goes with the last of its parameters that is asked for.
 
@@ -277,10 +123,7 @@ class Coordinator:
         """
         del self.inflight[parameter]
         if len(message) > 1 and not any(self.inflight.get(other) is message for other in message):
-            self.joined_elements -= self._sum(message)
-
-    def _sum(self, parameters: Iterable[int]) -> int:
-        return sum([self.window_elements[parameter] for parameter in parameters])
+            self.window.free_buffer(message)
 
     def _advance_queue(self, parameters: tuple[int, ...]) -> None:
         missing = {p for p in parameters if self.fetched_for.get(p, -1) < self.step}
@@ -307,7 +150,6 @@ class Coordinator:
         if not wanted:
             return
         self.num_available += sum([self.elements[parameter] for parameter in wanted])
-        self.live_elements += self._sum(wanted)
         self.available.update(wanted)
         for secondary in (True, False) if self.with_secondary else (False,):
             together = tuple(sorted([p for p in wanted if (p in self.with_secondary) == secondary]))
@@ -315,11 +157,7 @@ class Coordinator:
                 self.sent.append(Gather(together, secondary, hook.phase, hook.segment, self.step))
                 for parameter in together:
                     self.inflight[parameter] = together
-                self.arriving.update(together)
-                self.begun.update(together)
-                joined_elements = self._sum(together)
-                self.begun_elements += joined_elements
-                self.arriving_elements += joined_elements
+                self.window.begin(together)
 
     def _release(self, hook: Hook) -> None:
         is_backward = hook.phase == "backward"
@@ -333,7 +171,7 @@ class Coordinator:
                     self._drop(parameter)
         if is_backward and hook.module in self.recomputed:
             self._let_go(hook.module, tuple(self.recomputed.pop(hook.module)))
-        self._look()
+        self.window.look()
 
     def _may_go(self, hook: Hook) -> Collection[int]:
         if not self.recorded:
@@ -366,11 +204,11 @@ class Coordinator:
                 self._drop(parameter)
 
     def _drop(self, parameter: int) -> None:
-        if parameter not in self.available or parameter in self.arriving or self.users[parameter]:
+        if parameter not in self.available or self.window.is_arriving(parameter) or self.users[parameter]:
             return
         self.available.discard(parameter)
         self.num_available -= self.elements[parameter]
-        self.live_elements -= self.window_elements[parameter]
+        self.window.drop(parameter)
         if self.knobs.hpz_partition_size > 1 and parameter not in self.with_secondary:
             self.with_secondary.add(parameter)
-            self.made_secondary.append((self.segment, parameter))
+            self.made_secondary.append((self.window.segment, parameter))

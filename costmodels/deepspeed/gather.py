@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from costmodels.deepspeed.coordinator import Coordinator, Question, State, persistent_parameters, question
+from costmodels.deepspeed.coordinator import Coordinator
+from costmodels.deepspeed.coordinator_state import Question, State, persistent_parameters, question
 from costmodels.deepspeed.hooks import Hook
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.micro_batch import Gather, MicroBatch

@@ -80,13 +80,7 @@ class Gathered:
 
         Source: `_create_fp16_sub_groups`, deepspeed/runtime/zero/stage3.py, 0.19.8.
         """
-        largest = group = 0
-        for elements in self.sizes.trainable:
-            group += shard_elements(elements, self.sizes.shape.world_size)
-            largest = max(largest, group)
-            if group >= self.sizes.knobs.sub_group_size:
-                group = 0
-        return largest
+        return _largest_group(self.sizes.trainable, self.sizes.shape.world_size, self.sizes.knobs.sub_group_size)
 
     def reduced_bytes(self, bucket: Iterable[int]) -> int:
         """Bytes made to reduce a bucket: its gradients cut and interleaved by rank, and gloo's copy of that.
@@ -115,6 +109,17 @@ class Gathered:
         """Bytes of the one bucket, allocated once; `overlap_comm` does not double it."""
         knobs = self.sizes.knobs
         return self.sizes.width_bytes * knobs.reduce_bucket_size if knobs.contiguous_gradients else 0
+
+
+@lru_cache(maxsize=64)
+def _largest_group(trainable: tuple[int, ...], world_size: int, sub_group_size: int) -> int:
+    largest = group = 0
+    for elements in trainable:
+        group += shard_elements(elements, world_size)
+        largest = max(largest, group)
+        if group >= sub_group_size:
+            group = 0
+    return largest
 
 
 def at_rest(part: Gathered) -> Components:

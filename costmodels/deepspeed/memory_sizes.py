@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from costmodels.deepspeed.knobs import Knobs
 from costmodels.deepspeed.reduce import gradient_order
@@ -147,7 +147,7 @@ class Sizes:
 
     def shards(self, elements: tuple[int, ...]) -> int:
         """Elements of a rank's shards when each tensor is cut into N parts of its own (stage 3)."""
-        return sum(shard_elements(number, self.shape.world_size) for number in elements)
+        return _shards(elements, self.shape.world_size)
 
     def update_gradient_bytes(self, elements: int) -> int:
         """Bytes of the flat gradients of `elements` parameters while they are made ready for the update.
@@ -157,3 +157,8 @@ class Sizes:
         """
         fp32_bytes = 0 if self.accumulated_bytes == FP32_BYTES else FP32_BYTES * elements
         return self.accumulated_bytes * elements + fp32_bytes
+
+
+@lru_cache(maxsize=64)
+def _shards(elements: tuple[int, ...], world_size: int) -> int:
+    return sum(shard_elements(number, world_size) for number in elements)
