@@ -69,6 +69,11 @@ class MemoryRecorder:
         """Marks the end of one optimizer step (all its micro-batches)."""
         self._steps.append(self._meter.lap())
 
+    @property
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """Of each step, the greatest bytes within it, and those at its end."""
+        return tuple(self._steps)
+
     def use(self) -> MemoryUse:
         """Returns what was measured.
 

@@ -79,12 +79,16 @@ def _unit(model: nn.Module, block: BlockModules, groups: Groups, device: torch.d
     modules = [model.get_submodule(name) for name in block.modules]
     unit = Unit(block.name, block.strategy, modules, trained, groups.rank)
     sources: list[Any] = [parameter for _, parameter in trained]
+    names = [name for name, _ in trained]
+    # Once it is sharded, nothing may hold the whole block beside the memory of its gradients.
+    del own, trained
     if block.strategy.param_degree > 1:
+        sources.clear()
         unit.group = gather(model, modules, block.parameters, block.strategy, groups, device)
         if block.is_borrowed:
             hold(unit)
         at = {(each._module_info.module, each._module_info.param_name): each for each in unit.group.fsdp_params}
-        sources = [at[place_of(model, name)] for name, _ in trained]
+        sources = [at[place_of(model, name)] for name in names]
     unit.adopt(sources, device, dtype)
     return unit
 
