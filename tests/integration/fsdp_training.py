@@ -106,6 +106,11 @@ def _one_group(_: str) -> int:
     return 0
 
 
+def _called(model: nn.Module, batch: Any) -> Tensor:
+    loss: Tensor = model(batch)
+    return loss
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How to train: the same words for one process and for the runtime."""
@@ -120,6 +125,8 @@ class Recipe:
     num_steps: int = NUM_STEPS
     batch_of: Callable[[int, int, int], Any] = tokens_of
     """What the model is called with, of a step, a micro-batch and a rank."""
+    loss_of: Callable[[nn.Module, Any], Tensor] = _called
+    """How it is called."""
     before_step: Callable[[nn.Module, int], None] | None = None
     """What is done to the model before the forwards of a step."""
 
@@ -154,7 +161,8 @@ def train_alone(
         total = 0.0
         for micro_batch in range(num_micro_batches):
             for rank in range(world_size):
-                loss = model(recipe.batch_of(step, micro_batch, rank)) / (world_size * num_micro_batches)
+                loss = recipe.loss_of(model, recipe.batch_of(step, micro_batch, rank))
+                loss = loss / (world_size * num_micro_batches)
                 loss.backward()
                 total += loss.item()
         losses.append(total)
@@ -181,12 +189,12 @@ def train_sharded(make: Callable[[], nn.Module], plan: ShardingPlan, recipe: Rec
     for step in range(recipe.num_steps):
         if recipe.before_step:
             recipe.before_step(model, step)
-        losses.append(train_step(model, optimizer, step, recipe.batch_of))
+        losses.append(train_step(model, optimizer, step, recipe))
         if scheduler:
             scheduler.step()
     parameters = whole_parameters(sharded)
     with RecordTraffic() as traffic:
-        train_step(model, optimizer, recipe.num_steps, recipe.batch_of, with_loss=False)
+        train_step(model, optimizer, recipe.num_steps, recipe, with_loss=False)
         sharded.synchronize()
     return {"losses": losses, "parameters": parameters, "traffic": traffic.totals()}
 
@@ -195,7 +203,7 @@ def train_step(
     model: nn.Module,
     optimizer: ShardedOptimizer,
     step: int,
-    batch_of: Callable[[int, int, int], Any] = tokens_of,
+    recipe: Recipe = ADAMW,
     *,
     with_loss: bool = True,
 ) -> float:
@@ -203,7 +211,7 @@ def train_step(
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mean = torch.zeros(())
     for micro_batch in range(optimizer.num_micro_batches):
-        loss = model(batch_of(step, micro_batch, rank))
+        loss = recipe.loss_of(model, recipe.batch_of(step, micro_batch, rank))
         optimizer.backward(loss)
         mean += loss.detach().float() / (optimizer.num_micro_batches * world_size)
     optimizer.step()

@@ -10,6 +10,7 @@ from typing import Any
 import fsdp_odd_models
 import pytest
 import torch
+from by_turns import by_turns
 from fsdp_training import Recipe, blocks_of, check_training, plan_of, train_alone, train_sharded
 from gloo_ranks import GlooRanks
 from torch import Tensor, nn
@@ -60,8 +61,11 @@ def check(ranks: GlooRanks, make: Callable[[], nn.Module], plan: Any) -> None:
     check_training(found, *alone(make, plan.num_micro_batches))
 
 
-@pytest.mark.parametrize("degrees", DEGREES, ids=str)
-@pytest.mark.parametrize("make", MODELS)
+def name_of(value: Any) -> str:
+    return getattr(value, "__name__", str(value))
+
+
+@pytest.mark.parametrize(("make", "degrees"), by_turns(list(MODELS), DEGREES), ids=name_of)
 def test_an_odd_model_trains_as_in_one_process(
     ranks: GlooRanks, make: Callable[[], nn.Module], degrees: tuple[int, int, int, int]
 ) -> None:
