@@ -133,6 +133,7 @@ class GroupKind(NamedTuple):
     """So many times what the blocks of a group hold apart of one kind."""
 
     group: int
+    """Its first block."""
     kind: Kind
     times: int
 

@@ -27,6 +27,7 @@ class _Blocks(NamedTuple):
     secondary: SecondaryCost
     number: int
     group: int
+    """Its first block."""
 
 
 _Chosen = list[_Blocks]
@@ -44,7 +45,7 @@ def block_totals(table: BlockTable, choice: Choice) -> tuple[int, int]:
 
 def _chosen(table: BlockTable, choice: Choice) -> _Chosen:
     found: _Chosen = []
-    for place, (group, (strategies, _)) in enumerate(zip(table.groups, choice, strict=True)):
+    for group, (strategies, _) in zip(table.groups, choice, strict=True):
         params = {(each.param_degree, each.optim_degree): each for each in group.params}
         grads = {(p, each.grad_degree, each.optim_degree): each for each in group.grads for p in each.param_degrees}
         secondaries = {(each.param_degree, each.secondary_degree): each for each in group.secondaries}
@@ -54,7 +55,7 @@ def _chosen(table: BlockTable, choice: Choice) -> _Chosen:
                 grads[each.degrees],
                 secondaries[each.param_degree, each.secondary_degree],
                 number,
-                place,
+                group.blocks[0],
             )
             for each, number in strategies
         ]

@@ -46,7 +46,7 @@ class _Walk:
     def __init__(self, workload: Workload, groups: Sequence[BlockGroup], shape: StepShape) -> None:
         self._widths = state_widths(shape.precision, shape.optimizer)
         self._manners = {block: group.manners for group in groups for block in group.blocks}
-        self._group = {block: number for number, group in enumerate(groups) for block in group.blocks}
+        self._group = {block: group.blocks[0] for group in groups for block in group.blocks}
         self._sizes = block_sizes(workload)
         self._workload, self._shape, self._size = workload, shape, shape.micro_batch_size
         self._holds = holds(workload, shape.device == "cpu")

@@ -457,8 +457,9 @@ class _Model:
             return dict(cost.apart).get(kind, 0)
 
         if (group, kind) not in self._apart:
+            number = next(place for place, each in enumerate(self._table.groups) if each.blocks[0] == group)
             self._apart[group, kind] = self._largest(
-                f"{kind}_{group}", bytes_of, bytes_of, bytes_of, groups=range(group, group + 1)
+                f"{kind}_{group}", bytes_of, bytes_of, bytes_of, groups=range(number, number + 1)
             )
         return self._apart[group, kind]
 
@@ -600,7 +601,7 @@ def _most_bytes(table: BlockTable) -> int:
         )
         for group in table.groups
     )
-    apart = [_most_of_kinds(group) for group in table.groups]
+    apart = {group.blocks[0]: _most_of_kinds(group) for group in table.groups}
     alive_bytes = most_alive_bytes = max(_most_held(held, apart) for held in (table.updating, *table.closing))
     for stretch in table.stretches:
         alive_bytes += _most_held(stretch.change, apart)
@@ -617,7 +618,7 @@ def _most_of_kinds(group: BlockGroup) -> dict[Kind, int]:
     return most
 
 
-def _most_held(held: Held, apart: Sequence[Mapping[Kind, int]]) -> int:
+def _most_held(held: Held, apart: Mapping[int, Mapping[Kind, int]]) -> int:
     of_blocks = sum(max(term.by_manner) + max(0, term.if_recomputed) for term in held.terms)
     of_groups = sum(max(0, times) * apart[group].get(kind, 0) for group, kind, times in held.apart)
     return held.constant + of_blocks + of_groups + max(0, held.if_all_recomputed)
