@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -131,3 +131,19 @@ def _shard_after_forward(group: Any, strategy: BlockStrategy, groups: Groups, de
     for each in group.fsdp_params:
         each.post_forward_mesh_info = after
         each._init_sharded_post_forward_param_metadata(torch.empty(each._orig_size, device="meta"))
+
+
+def after_backward(group: Any, ended: Callable[[], None]) -> None:
+    """Calls `ended` after FSDP2's own end of a block's backward, when the parameters are sharded again.
+
+    Source: PyTorch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, `post_backward`: it is called by the
+    autograd function at the block's inputs and by the end of backward; with `reduce_grads` false it leaves gradients
+    where autograd put them.
+    """
+    original = group.post_backward
+
+    def post_backward(*unused: Any) -> None:
+        original(*unused)
+        ended()
+
+    group.post_backward = post_backward

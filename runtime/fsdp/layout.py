@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-import torch
 from torch import Tensor
 
 

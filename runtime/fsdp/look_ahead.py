@@ -55,7 +55,7 @@ class LookAhead:
         if behind:
             for tensor in tree_leaves(output):
                 if isinstance(tensor, Tensor) and tensor.requires_grad:
-                    tensor.register_hook(lambda _: _start(behind, "backward"))
+                    tensor.register_hook(lambda _: _start(behind, "backward"))  # type: ignore[no-untyped-call]
 
 
 def differentiated(output: Any) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runtime.fsdp.check_elementwise import check_elementwise
+from runtime.fsdp.gradient_norm import gradient_norm
 from runtime.fsdp.loss_scale import LossScale
 from runtime.fsdp.shard import Sharded
+from runtime.fsdp.slice_groups import slice_groups
 from runtime.fsdp.spread import spread_units
 from runtime.fsdp.unit import Unit
 from runtime.ranks import LaunchError
@@ -68,7 +69,7 @@ class ShardedOptimizer(Optimizer):
         if "fused" in inspect.signature(make).parameters and not {"fused", "foreach"} & defaults.keys():
             # In place: the default on CUDA (foreach) has temporaries as large as the states.
             defaults["fused"] = True
-        self.inner = make(self._named(params), **defaults)
+        self.inner = make(slice_groups(params, self.slices, sharded.model), **defaults)
         super().__init__(self.inner.param_groups, self.inner.defaults)
         self.param_groups = self.inner.param_groups
         self.state = self.inner.state
@@ -148,7 +149,7 @@ class ShardedOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Updates more parameters of the model, by options of their own."""
         if hasattr(self, "param_groups") and self.param_groups is self.inner.param_groups:
-            self.inner.add_param_group(self._named([param_group])[0])
+            self.inner.add_param_group(slice_groups([param_group], self.slices, self._sharded.model)[0])
         else:
             super().add_param_group(param_group)
 
@@ -186,7 +187,7 @@ class ShardedOptimizer(Optimizer):
         if self.loss_scale:
             factor /= self.loss_scale.value
         if self.max_norm > 0 or self.loss_scale:
-            norm = self._norm() * factor
+            norm = gradient_norm(self._units, self.slices, self._sharded.groups) * factor
             self.norm = norm.item()
             if self.loss_scale and not self.loss_scale.update(self.norm):
                 return False
@@ -196,18 +197,6 @@ class ShardedOptimizer(Optimizer):
         gradients = [values.grad for values in self.slices.values() if values.grad is not None]
         torch._foreach_mul_(gradients, factor)
         return True
-
-    def _norm(self) -> Tensor:
-        """Returns the norm of the summed gradients of all parameters: one message of 4 bytes."""
-        world_size = self._sharded.groups.world_size
-        total = torch.zeros((), dtype=torch.float32, device=next(iter(self.slices.values())).device)
-        for unit in self._units:
-            grads = [self.slices[name].grad for name in unit.names]
-            squares = torch.stack([grad.float().square().sum() for grad in grads if grad is not None]).sum()
-            # Each slice is on world / o ranks.
-            total += squares * (unit.strategy.optim_degree / world_size)
-        dist.all_reduce(total, group=self._sharded.groups.between(1, world_size, "reduce"))
-        return total.sqrt()
 
     @torch.no_grad()
     def publish(self) -> None:
@@ -226,22 +215,3 @@ class ShardedOptimizer(Optimizer):
                 target.copy_(self.slices[name])
 
         return write
-
-    def _named(self, params: Iterable[Any] | None) -> list[dict[str, Any]]:
-        names = {id(parameter): name for name, parameter in self._sharded.model.named_parameters()}
-        given: Sequence[Any] = list(self.slices) if params is None else list(params)
-        groups = given if given and isinstance(given[0], dict) else [{"params": given}]
-        return [{**group, "params": self._slices(group["params"], names)} for group in groups]
-
-    def _slices(self, params: Any, names: dict[int, str]) -> list[nn.Parameter]:
-        listed = [params] if isinstance(params, Tensor | str) else list(params)
-        found = []
-        for each in listed:
-            name = each if isinstance(each, str) else names.get(id(each))
-            if name in self.slices:
-                found.append(self.slices[name])
-            elif name is None or name not in names.values():
-                raise LaunchError(
-                    f"{each if isinstance(each, str) else 'a tensor'} is no parameter of the sharded model"
-                )
-        return found

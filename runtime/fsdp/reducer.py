@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 from torch._C import _current_graph_task_id
 from torch.autograd import Variable
 
+from runtime.fsdp.gather import after_backward
 from runtime.fsdp.groups import Groups
 from runtime.fsdp.reduction import reduction, to_slice
 from runtime.fsdp.unit import Unit
@@ -53,7 +53,7 @@ class Reducer:
             if unit.group is None:
                 self.watch(unit)
             else:
-                _after(unit.group, partial(self._block_ended, unit))
+                after_backward(unit.group, partial(self._block_ended, unit))
 
     @property
     def has_begun(self) -> bool:
@@ -196,19 +196,3 @@ class Reducer:
     def _drain(self) -> None:
         while self._in_flight:
             self._advance()
-
-
-def _after(group: Any, ended: Callable[[], None]) -> None:
-    """Calls `ended` after FSDP2's own end of a block's backward, when the parameters are sharded again.
-
-    Source: PyTorch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, `post_backward`: it is called by the
-    autograd function at the block's inputs and by the end of backward; with `reduce_grads` false it leaves gradients
-    where autograd put them.
-    """
-    original = group.post_backward
-
-    def post_backward(*unused: Any) -> None:
-        original(*unused)
-        ended()
-
-    group.post_backward = post_backward
