@@ -6,7 +6,7 @@ ones: then only; with 1 < s < p a shard of 1/s stays between the two). As its ba
 copied into the flat input of their reduction, which lives until the next block's has ended. What the update changed is
 spread through a flat buffer: from two blocks before its own on, until it is gathered, or where p = 1 until it runs.
 
-gloo copies the output of an all-gather as it starts, and the input of a reduce-scatter until that is over.
+gloo copies the output of an all-gather until that is over, and the input of a reduce-scatter.
 
 Every hold depends on the strategy of one block alone; so what is held at any moment is a sum over blocks, and a solver
 can choose for each block on its own. How large it is depends on all of the block's degrees only by padding; but for
@@ -124,12 +124,14 @@ def holds(workload: Workload, is_cpu: bool) -> Holds:
     """Returns all that blocks can hold, on a CPU with gloo's copies."""
     forward, backward = uses(workload, "forward"), uses(workload, "backward")
     ended = _ended(workload)
-    throughout = [*_windows(forward, "forward"), *_windows(backward, "backward"), *_kept(forward, backward)]
-    throughout += [*_partial(forward, backward), *_inputs(ended, is_cpu), *_spread(forward)]
+    throughout = [*_windows(forward), *_windows(backward), *_kept(forward, backward)]
+    throughout += [*_partial(forward, backward), *_inputs(ended, is_cpu), *_spread(forward, is_cpu)]
+    if is_cpu:
+        throughout += [*_arriving(forward, "anew"), *_arriving(backward, "anew"), *_arriving(forward, "kept")]
     beginnings: list[list[tuple[Stay, ...]]] = [[] for _ in workload.segments]
     for phase in (forward, backward):
         for use in phase:
-            beginnings[use.first] += _beginnings(use, throughout, is_cpu, is_forward=phase is forward)
+            beginnings[use.first].append(_beginning(use, throughout, is_forward=phase is forward))
     endings: list[list[Ending]] = [[] for _ in workload.segments]
     for place, use in enumerate(ended):
         before = [each.block for each in endings[use.last]]
@@ -174,7 +176,7 @@ def _ended(workload: Workload) -> list[Use]:
     ]
 
 
-def _windows(used: tuple[Use, ...], phase: Literal["forward", "backward"]) -> Iterator[Hold]:
+def _windows(used: tuple[Use, ...]) -> Iterator[Hold]:
     for place, use in enumerate(used):
         first = used[max(0, place - PREFETCH)].first
         yield Hold(Stay(use.block, "anew"), first, use.last)
@@ -185,6 +187,14 @@ def _kept(forward: tuple[Use, ...], backward: tuple[Use, ...]) -> Iterator[Hold]
     for place, use in enumerate(forward):
         first = forward[max(0, place - PREFETCH)].first
         yield Hold(Stay(use.block, "kept"), first, last.get(use.block, use.last))
+
+
+def _arriving(used: tuple[Use, ...], kind: Kind) -> Iterator[Hold]:
+    """Copies by gloo of what is gathered ahead, at the longest until the block begins."""
+    for place, use in enumerate(used):
+        first = used[max(0, place - PREFETCH)].first
+        if first < use.first:
+            yield Hold(Stay(use.block, kind), first, use.first - 1)
 
 
 def _partial(forward: tuple[Use, ...], backward: tuple[Use, ...]) -> Iterator[Hold]:
@@ -204,32 +214,26 @@ def _inputs(ended: list[Use], is_cpu: bool) -> Iterator[Hold]:
             yield Hold(Stay(use.block, "copy"), following[0] + 1, following[1])
 
 
-def _spread(forward: tuple[Use, ...]) -> Iterator[Hold]:
+def _spread(forward: tuple[Use, ...], is_cpu: bool) -> Iterator[Hold]:
     """What is spread during forward; that of the first blocks is under way before it."""
     for place, use in enumerate(forward):
         start = place - PREFETCH - 1
         first = forward[start].first if start >= 0 else 0
         gathered = forward[max(0, place - PREFETCH)].first
         if start >= 0 and first < gathered:
-            yield Hold(Stay(use.block, "spread_shard"), first, gathered - 1)
+            yield Hold(Stay(use.block, "spread_shard", 1 + is_cpu), first, gathered - 1)
         if first < use.first:
-            yield Hold(Stay(use.block, "spread_whole"), first, use.first - 1)
+            yield Hold(Stay(use.block, "spread_whole", 1 + is_cpu), first, use.first - 1)
 
 
-def _beginnings(use: Use, throughout: list[Hold], is_cpu: bool, *, is_forward: bool) -> Iterator[tuple[Stay, ...]]:
-    """Yields moments as a block begins: it is copied out of its flat buffer, and then others' gathers start."""
+def _beginning(use: Use, throughout: list[Hold], *, is_forward: bool) -> tuple[Stay, ...]:
+    """Returns the moment as a block begins: it is copied out of its flat buffer, and then others' gathers start."""
     kinds: tuple[Kind, ...] = ("anew", "kept") if is_forward else ("anew",)
-    starting = [
-        hold.stay
-        for hold in throughout
-        if hold.first == use.first and hold.stay.kind in kinds and hold.last >= use.first
-    ]
-    others = [Stay(stay.block, stay.kind, -1) for stay in starting if stay.block != use.block]
-    own = [Stay(use.block, kind) for kind in kinds]
+    starting = [hold.stay for hold in throughout if hold.first == use.first and hold.stay.kind in kinds]
+    others = [Stay(stay.block, stay.kind, -stay.times) for stay in starting if stay.block != use.block]
     # What stays of a forward is given up once it is copied.
-    yield (*own, *others, *(() if is_forward else (Stay(use.block, "partial"),)))
-    if is_cpu and others:
-        yield tuple(Stay(stay.block, stay.kind) for stay in others)
+    left = () if is_forward else (Stay(use.block, "partial"),)
+    return (*(Stay(use.block, kind) for kind in kinds), *others, *left)
 
 
 def _ending(use: Use, before: list[int], previous: int | None, throughout: list[Hold], is_cpu: bool) -> Ending:
