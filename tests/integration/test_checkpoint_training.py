@@ -43,7 +43,8 @@ def assert_same_tensors(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "degrees", "num_micro_batches"), [(4, (4, 4, 4, 4), 1), (6, (1, 1, 1, 6), 2), (6, (6, 2, 3, 6), 1)]
+    ("num_ranks", "degrees", "num_micro_batches"),
+    [(4, (4, 4, 4, 4), 1), (6, (1, 1, 1, 6), 2), pytest.param(6, (6, 2, 3, 6), 1, marks=pytest.mark.slow)],
 )
 def test_training_goes_on_on_other_numbers_of_ranks_as_if_nothing_had_been(
     saved: Saved, num_ranks: int, degrees: training.Degrees, num_micro_batches: int, tmp_path: Path
