@@ -24,6 +24,7 @@ from planner.choose.search_blocks import best_of_blocks, search_blocks
 from planner.choose.search_both import search_both
 from planner.choose.setting import Setting, setting
 from planner.choose.space import space, whole_space
+from planner.collector import paused_collector
 from planner.errors import BatchError, DoesNotFit, HostError, InputError
 from planner.explain.compare import compare
 from planner.explain.explanation import Comparison
@@ -188,6 +189,7 @@ def _answer_or_reason(asked: Setting) -> Plan | Infeasible:
         return illegal(asked.graph, asked.profile, asked.job, error)
 
 
+@paused_collector()
 def _answer(asked: Setting) -> Plan | Infeasible:
     if asked.job.engine == "auto":
         return search_both(asked)
