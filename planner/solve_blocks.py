@@ -555,7 +555,7 @@ class _Model:
 
 def _paired(group: BlockGroup, columns: _Columns, solver: cp_model.CpSolver) -> tuple[tuple[Strategy, int], ...]:
     """Returns whole strategies: which of the parts go together makes no difference where the degrees nest."""
-    grads: dict[tuple[int, ...], list[int]] = {}
+    grads: dict[tuple[int, int, Reducing], list[int]] = {}
     for each, v in zip(group.grads, columns.grads, strict=True):
         key = (each.optim_degree, each.param_degrees[0], each.reducing)
         grads.setdefault(key, []).extend([each.grad_degree] * solver.value(v))
@@ -612,8 +612,10 @@ def _most_bytes(table: BlockTable) -> int:
 
 def _most_of_kinds(group: BlockGroup) -> dict[Kind, int]:
     most: dict[Kind, int] = {}
-    for cost in (*group.params, *group.grads, *group.secondaries):
-        for kind, num_bytes in cost.apart:
+    every = [each.apart for each in group.params] + [each.apart for each in group.grads]
+    every += [each.apart for each in group.secondaries]
+    for apart in every:
+        for kind, num_bytes in apart:
             most[kind] = max(num_bytes, most.get(kind, 0))
     return most
 

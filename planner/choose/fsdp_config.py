@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodels.fsdp.schedule import PREFETCH
+from costmodels.fsdp.uses import PREFETCH
 from costmodels.strategy import StepShape
 from planner.choose.ds_config import FP16, OPTIMIZERS
 
