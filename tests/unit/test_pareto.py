@@ -21,7 +21,7 @@ from planner.report.pareto import pareto_page
 from planner.report.scatter import Mark, Scatter
 
 GRAPH, MACHINE = transformer_graph(SMALL, num_classes=2), load("dgx-a100-80gb", 2)
-JOB = Job(global_batch_size=64)
+JOB = Job(global_batch_size=64, engine="deepspeed")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,8 @@ def test_the_front_of_70b_on_64_nodes_takes_seconds() -> None:
 def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = tmp_path_factory.mktemp("graph") / "graph.json"
     path.write_text(GRAPH.model_dump_json())
-    return ["plan", str(path), "--hardware", "dgx-a100-80gb", "--nodes", "2", "--global-batch-size", "64"]
+    machine = ["--hardware", "dgx-a100-80gb", "--nodes", "2"]
+    return ["plan", str(path), *machine, "--global-batch-size", "64", "--engine", "deepspeed"]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

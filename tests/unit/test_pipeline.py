@@ -239,7 +239,7 @@ def test_a_budget_beyond_the_device_is_refused() -> None:
 
 def test_a_sweep_answers_for_every_size_as_plan_does(planned: Plan) -> None:
     budget = planned.predicted.memory.peak_bytes
-    job = Job(global_batch_size=256, memory_budget_bytes=budget)
+    job = JOB.model_copy(update={"memory_budget_bytes": budget})
     answers = sweep(TINY, FOUR_NODES, job, [4, 8, 32])
     assert [a.world_size if isinstance(a, Infeasible) else a.hardware.world_size for a in answers] == [4, 8, 32]
     last = answers[-1]

@@ -103,7 +103,7 @@ def test_where_nothing_was_found_in_time_the_error_says_what_to_do() -> None:
 
 
 GRAPH, MACHINE = transformer_graph(SMALL), load("dgx-a100-80gb", 1)
-JOB = Job(global_batch_size=64)
+JOB = Job(global_batch_size=64, engine="deepspeed")
 
 
 def test_enough_seconds_give_the_plan_that_no_limit_gives() -> None:

@@ -17,7 +17,9 @@ from planner.model_graph import ModelGraph
 
 KINDS = ("--recompute", "--micro-batch-size", "--offload", "--memory-budget", "--precision", "--nodes")
 SHAPE = replace(SMALL, num_layers=3)
-WASTEFUL = Job(global_batch_size=512, micro_batch_size=8, recompute="none", precision="fp32", offload="none")
+WASTEFUL = Job(
+    global_batch_size=512, micro_batch_size=8, recompute="none", precision="fp32", offload="none", engine="deepspeed"
+)
 MACHINE = "dgx-a100-80gb"
 
 
@@ -42,6 +44,7 @@ def followed(text: str, job: Job, num_nodes: int, machine: str = MACHINE) -> lis
     option, value = text.split(":")[0].split()
     batches = [int(each) for each in re.findall(r"\d+", text.partition("--global-batch-size ")[2].partition("(")[0])]
     changes: dict[str, Any] = {
+        "--engine": {"engine": value},
         "--recompute": {"recompute": value},
         "--micro-batch-size": {"micro_batch_size": int(value) if value.isdigit() else None},
         "--memory-budget": {"memory_budget_bytes": int(value) if value.isdigit() else None},
@@ -70,7 +73,7 @@ def tight() -> Job:
 
 def test_every_kind_is_suggested_in_the_order_of_its_cost(tight: Job) -> None:
     found = refused(graph(), tight, 2).suggestions
-    assert [text.split()[0] for text in found] == list(KINDS)
+    assert [text.split()[0] for text in found] == ["--engine", *KINDS]
 
 
 def test_each_suggestion_followed_alone_gives_a_plan(tight: Job) -> None:
@@ -97,7 +100,7 @@ def test_the_budget_suggested_is_the_least() -> None:
 
 
 def test_the_nodes_suggested_are_the_fewest_and_the_batches_named_are_legal() -> None:
-    job = Job(global_batch_size=80, micro_batch_size=1, precision="fp32", offload="none")
+    job = Job(global_batch_size=80, micro_batch_size=1, precision="fp32", offload="none", engine="deepspeed")
     least = max(needed_bytes(job, num_nodes=4, global_batch_size=batch) for batch in (64, 96))
     job = job.model_copy(update={"memory_budget_bytes": least})
     (text,) = (each for each in refused(graph(), job, 2).suggestions if each.startswith("--nodes"))
@@ -109,7 +112,7 @@ def test_the_nodes_suggested_are_the_fewest_and_the_batches_named_are_legal() ->
 
 
 def test_half_precision_is_fp16_where_the_device_has_no_bf16() -> None:
-    job = Job(global_batch_size=64, precision="fp32")
+    job = Job(global_batch_size=64, precision="fp32", engine="deepspeed")
     half = needed_bytes(job, 1, "dgx2-v100-32gb", precision="fp16")
     job = job.model_copy(update={"memory_budget_bytes": half})
     found = refused(graph(), job, 1, "dgx2-v100-32gb").suggestions
