@@ -1,7 +1,8 @@
 """Where the fp32 values of a model's parameters are within a DeepSpeed engine.
 
 Source: DeepSpeed 0.19.8. Stage 3: runtime/zero/stage3.py (`fp16_groups`, `fp32_partitioned_groups_flat`). Stages 1 and
-2: `_hp_mapping` of utils/mixed_precision_linkage.py, also of runtime/bf16_optimizer.py. Without ZeRO:
+2: runtime/zero/stage_1_and_2.py (`round_robin_bit16_groups`, `single_partition_of_fp32_groups`). Stage 1 in bf16 with
+gradients in fp32: runtime/bf16_optimizer.py and `_hp_mapping` of utils/mixed_precision_linkage.py. Without ZeRO:
 runtime/fp16/{fused,unfused}_optimizer.py, or the parameters themselves.
 """
 
@@ -51,7 +52,7 @@ def fragments_of(engine: Any) -> list[Fragment]:
     if hasattr(optimizer, "fp32_partitioned_groups_flat"):
         return list(_of_stage_3(optimizer))
     if hasattr(optimizer, "single_partition_of_fp32_groups"):
-        return list(_mapped(optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups))
+        return list(_of_stages_1_and_2(optimizer))
     if hasattr(optimizer, "fp32_groups_flat_partition"):
         return list(_mapped(optimizer.bf16_groups, optimizer.fp32_groups_flat_partition))
     if hasattr(optimizer, "fp32_groups_flat"):
@@ -81,6 +82,20 @@ def own_part(parameter: Any) -> tuple[int, int]:
     elements = parameter.partition_numel()
     first = min(dist.get_rank(group=parameter.ds_process_group) * elements, parameter.ds_numel)
     return first, min(elements, parameter.ds_numel - first)
+
+
+def _of_stages_1_and_2(optimizer: Any) -> Iterator[Fragment]:
+    """Goes by the order of the flat tensors, which with `round_robin_gradients` is not that of the groups."""
+    for number, flat in enumerate(optimizer.single_partition_of_fp32_groups):
+        start = dist.get_rank(group=optimizer.real_dp_process_group[number]) * flat.numel()
+        parameters, offsets = optimizer.round_robin_bit16_groups[number], optimizer.round_robin_bit16_offsets[number]
+        for parameter, offset in zip(parameters, offsets, strict=True):
+            first = max(offset, start)
+            length = min(offset + parameter.numel(), start + flat.numel()) - first
+            if length > 0:
+                yield Fragment(parameter, number, flat, first - start, first - offset, length, False)
+            else:
+                yield Fragment(parameter, number, flat, 0, 0, 0, False)
 
 
 def _mapped(groups: Any, flats: Any) -> Iterator[Fragment]:

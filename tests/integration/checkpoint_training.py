@@ -131,7 +131,7 @@ def make_engine(stage: int, precision: str, seed: int = 0, zero: Mapping[str, An
     if precision != "fp32":
         config[precision] = {"enabled": True}
     if precision == "bf16":
-        config["data_types"] = {"grad_accum_dtype": "bf16"}
+        config["data_types"] = {"grad_accum_dtype": "fp32" if stage == 1 else "bf16"}
     engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     return engine
 
