@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsdp_models
 import torch
@@ -22,7 +23,7 @@ from planner.trace import trace
 from runtime.fsdp.optimizer import ShardedOptimizer
 from runtime.fsdp.shard import shard
 from runtime.fsdp.strategies import BlockStrategy, ShardingPlan
-from runtime.record_memory import MemoryRecorder, MemoryUse
+from runtime.record_memory import MemoryRecorder
 from runtime.record_traffic import RecordTraffic
 from runtime.weights import parameters_without_memory
 
@@ -142,7 +143,18 @@ def record_traffic(cases: Sequence[tuple[Case, ShardingPlan]]) -> list[Totals]:
     return found
 
 
-def record_memory(cases: Sequence[tuple[Case, ShardingPlan]]) -> list[MemoryUse]:
+STEPS = 5
+
+
+class RankMemory(NamedTuple):
+    """Bytes of one rank."""
+
+    init_peak_bytes: int
+    steps: tuple[tuple[int, int], ...]
+    """The greatest, and those at the end, of each steady step."""
+
+
+def record_memory(cases: Sequence[tuple[Case, ShardingPlan]]) -> list[RankMemory]:
     """Returns the memory of this rank in each case."""
     found = []
     for case, plan in cases:
@@ -150,13 +162,26 @@ def record_memory(cases: Sequence[tuple[Case, ShardingPlan]]) -> list[MemoryUse]
         with MemoryRecorder(torch.device("cpu")) as memory:
             step = train(case, plan)
             memory.built()
-            for _ in range(3):
+            for _ in range(STEPS):
                 step()
+                # What the update has begun to spread is copied by gloo until it has come.
                 torch.distributed.barrier()
+                time.sleep(0.1)
                 memory.step_ended()
             step.sharded.synchronize()
             # Freed within the recording: what is freed outside of it would be counted in the next case.
             del step
             gc.collect()
-        found.append(memory.use())
+        init_peak_bytes = memory.use().init_peak_bytes
+        assert init_peak_bytes is not None
+        found.append(RankMemory(init_peak_bytes, memory.steps[1:]))
     return found
+
+
+def fullest(ranks: Sequence[RankMemory]) -> tuple[int, int, int]:
+    """Returns (peak, at rest, peak while building) of the fullest rank, each at the step where it is least.
+
+    gloo's threads have what they sent until they are done with it, which is late on busy cores, and not in every step.
+    """
+    peaks, ends = (min(max(rank.steps[step][which] for rank in ranks) for step in range(STEPS - 1)) for which in (0, 1))
+    return peaks, ends, max(rank.init_peak_bytes for rank in ranks)
