@@ -244,13 +244,14 @@ def check_training(
         losses: Of one process.
         parameters: Of one process.
         loss_tolerance: Of each loss, relative to it.
-        parameter_tolerance: Of each element, relative to the largest of its tensor.
+        parameter_tolerance: Of each element, relative to the largest of its tensor, or to 1e-3 where that is less: the
+            keys' biases of an attention stay at zero but for rounding.
     """
     for step, (found, expected) in enumerate(zip(results[0]["losses"], losses, strict=True)):
         assert abs(found - expected) <= loss_tolerance * abs(expected), f"step {step}: {found} is not {expected}"
     for name, wanted in parameters.items():
         first = results[0]["parameters"][name]
-        error = (first.reshape(wanted.shape) - wanted).abs().max() / wanted.abs().max().clamp_min(1e-12)
+        error = (first.reshape(wanted.shape) - wanted).abs().max() / wanted.abs().max().clamp_min(1e-3)
         assert error <= parameter_tolerance, f"{name}: {error:.1e}"
         for rank, result in enumerate(results):
             assert torch.equal(result["parameters"][name], first), f"{name} on rank {rank}"
