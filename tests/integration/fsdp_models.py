@@ -62,10 +62,10 @@ class Gpt(nn.Module):
 
 
 def gpt(
-    micro_batch_size: int, sequence_length: int = 16, width: int = 256, num_layers: int = 4, vocabulary: int = 8192
+    micro_batch_size: int, length: int = 16, width: int = 256, num_layers: int = 4, vocabulary: int = 8192
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Returns a small language model; that of the defaults has 6.3 million parameters."""
-    return Gpt(width, num_layers, vocabulary), _tokens(micro_batch_size, vocabulary, sequence_length)
+    return Gpt(width, num_layers, vocabulary), _tokens(micro_batch_size, vocabulary, length)
 
 
 def _tokens(num_samples: int, vocabulary: int, length: int = 9) -> dict[str, Any]:

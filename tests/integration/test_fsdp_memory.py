@@ -16,7 +16,7 @@ PEAK_LEAST, PEAK_MOST = 0.98, 1.05
 """Predicted over measured."""
 BUILDING = 0.05
 
-LARGE = (("width", "1024"), ("num_layers", "8"), ("vocabulary", "32768"), ("sequence_length", "64"))
+LARGE = (("width", "1024"), ("num_layers", "8"), ("vocabulary", "32768"), ("length", "64"))
 """117 million parameters."""
 
 
