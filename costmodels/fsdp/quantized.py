@@ -33,7 +33,7 @@ from costmodels.strategy import StepShape, Strategy
 
 Bits = Literal[4, 8]
 _BLOCK, _SCALE_BYTES = 256, 4
-"""Source: `runtime/fsdp/quantize.py`, BLOCK and SCALE_BYTES."""
+"""Source: `runtime/fsdp/quantized_layout.py`, BLOCK and SCALE_BYTES."""
 
 _QUANTIZED_8 = 29
 """Bytes read and written of each element beside its own: to fp32 4, its norm 4, divided 8, rounded 8, as a byte 5."""

@@ -1,10 +1,8 @@
 """Numbers as int8 or int4: blocks of elements with one scale each, in plain torch on any device.
 
-A row of elements is cut into runs (the elements of one parameter), and a run into blocks of `BLOCK` elements, the last
-one shorter. Each block has the scale max |x| / 127 (or / 7), and its elements are x / scale, rounded to whole numbers:
-no element is wrong by more than half a scale. So zeros stay zeros, and in a block with an element that is not finite,
-none is afterwards. The bytes of a row are, run by run, its scales as fp32, then its elements, padded to whole fp32
-numbers.
+Each block (`runtime.fsdp.quantized_layout`) has the scale max |x| / 127 (or / 7), and its elements are x / scale,
+rounded to whole numbers: no element is wrong by more than half a scale. So zeros stay zeros, and in a block with an
+element that is not finite, none is afterwards.
 
 Source: ZeRO++ (arXiv 2306.10209) section 3.1, symmetric quantization by blocks; LoCo (arXiv 2407.04480) section 3: what
 a gradient's quantization left out is kept in 8 bits and added before the next.
@@ -12,17 +10,11 @@ a gradient's quantization left out is kept in 8 bits and added before the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
-
 import torch
 from torch import Tensor
 
-Bits = Literal[4, 8]
-BLOCK = 256
-"""Elements with one scale: 4 bytes for 256 make int8 0.508 and int4 0.258 of bf16."""
-SCALE_BYTES = 4
+from runtime.fsdp.quantized_layout import Bits, Code, Part, residual_code
+
 _LARGEST: dict[Bits, int] = {4: 7, 8: 127}
 _LEAST_SCALE = torch.finfo(torch.float32).tiny
 """What lies below cannot be divided by: such a block is zeros."""
@@ -31,95 +23,6 @@ _LEAST_SCALE = torch.finfo(torch.float32).tiny
 def elements_at_once(device: torch.device) -> int:
     """Returns how many elements are converted at a time, in fp32: few to hold on a CPU, many for a GPU's kernels."""
     return 2**18 if device.type == "cpu" else 2**22
-
-
-class Part(NamedTuple):
-    """Blocks of equal length, next to each other in a row."""
-
-    start: int
-    """Its first element in the row."""
-    num_blocks: int
-    block: int
-    """Elements of each of its blocks."""
-    scales: int
-    """First byte of its scales in the row's."""
-    payload: int
-    """First byte of its elements."""
-
-    def elements(self, row: Tensor) -> Tensor:
-        """Returns the part of (..., elements) as (..., num_blocks, block)."""
-        return _blocks(row, self.start, self.num_blocks, self.block)
-
-    def scales_of(self, message: Tensor) -> Tensor:
-        """Returns the part's scales in (..., bytes) as fp32 of (..., num_blocks, 1)."""
-        end = self.scales + SCALE_BYTES * self.num_blocks
-        return message[..., self.scales : end].view(torch.float32).unsqueeze(-1)
-
-    def payload_of(self, message: Tensor, bits: Bits) -> Tensor:
-        """Returns the part's elements in (..., bytes) as (..., num_blocks, bytes of a block)."""
-        return _blocks(message, self.payload, self.num_blocks, _payload_bytes(self.block, bits))
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """How rows of elements lie in bytes."""
-
-    bits: Bits
-    runs: tuple[int, ...]
-    """Elements of each run."""
-
-    @property
-    def num_elements(self) -> int:
-        """Of a row."""
-        return sum(self.runs)
-
-    @property
-    def num_bytes(self) -> int:
-        """Of a row: a whole number of fp32 numbers."""
-        return sum(run_bytes(run, self.bits) for run in self.runs)
-
-    def parts(self, num_rows: int, at_once: int) -> Iterator[Part]:
-        """Yields the parts of so many rows, of not many more than `at_once` elements each."""
-        start = place = 0
-        for run in self.runs:
-            whole, rest = divmod(run, BLOCK)
-            payload = place + SCALE_BYTES * (whole + (rest > 0))
-            step = max(1, at_once // max(1, num_rows * BLOCK))
-            for first in range(0, whole, step):
-                yield Part(
-                    start + BLOCK * first,
-                    min(step, whole - first),
-                    BLOCK,
-                    place + SCALE_BYTES * first,
-                    payload + _payload_bytes(BLOCK, self.bits) * first,
-                )
-            if rest:
-                yield Part(
-                    start + BLOCK * whole,
-                    1,
-                    rest,
-                    place + SCALE_BYTES * whole,
-                    payload + _payload_bytes(BLOCK, self.bits) * whole,
-                )
-            start, place = start + run, place + run_bytes(run, self.bits)
-
-
-def _blocks(row: Tensor, first: int, num_blocks: int, width: int) -> Tensor:
-    """Returns the next elements of (..., elements) as (..., num_blocks, width): a view."""
-    *rows, step = row.stride()
-    offset = row.storage_offset() + first * step
-    return row.as_strided((*row.shape[:-1], num_blocks, width), (*rows, width * step, step), offset)
-
-
-def run_bytes(num_elements: int, bits: Bits) -> int:
-    """Returns the bytes of a run with its scales."""
-    whole, rest = divmod(num_elements, BLOCK)
-    payload = _payload_bytes(BLOCK, bits) * whole + _payload_bytes(rest, bits)
-    return SCALE_BYTES * (whole + (rest > 0)) + -(-payload // SCALE_BYTES) * SCALE_BYTES
-
-
-def _payload_bytes(num_elements: int, bits: Bits) -> int:
-    return -(-num_elements * bits // 8)
 
 
 @torch.no_grad()
@@ -183,11 +86,6 @@ def dequantize_sum(messages: Tensor, target: Tensor, code: Code) -> None:
     for part in code.parts(_num_rows(target) * len(messages), elements_at_once(target.device)):
         values = _whole_numbers(messages, part, code.bits).to(torch.float32)
         part.elements(target).copy_(values.mul_(part.scales_of(messages)).sum(0))
-
-
-def residual_code(code: Code) -> Code:
-    """Returns how what a quantization left out is kept: in 8 bits."""
-    return Code(8, code.runs)
 
 
 def _num_rows(rows: Tensor) -> int:

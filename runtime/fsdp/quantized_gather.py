@@ -19,7 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather
 
-from runtime.fsdp.quantize import Code, dequantize, quantize
+from runtime.fsdp.quantize import dequantize, quantize
+from runtime.fsdp.quantized_layout import Code
 
 
 class QuantizedGather(AllGather):

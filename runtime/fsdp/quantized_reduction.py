@@ -26,7 +26,8 @@ from torch import Tensor
 
 from runtime.fsdp.groups import Groups
 from runtime.fsdp.layout import Layout
-from runtime.fsdp.quantize import Code, dequantize_sum, quantize, residual_code
+from runtime.fsdp.quantize import dequantize_sum, quantize
+from runtime.fsdp.quantized_layout import Code, residual_code
 
 
 @dataclass(frozen=True, slots=True)

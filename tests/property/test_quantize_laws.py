@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.fsdp.quantize import BLOCK, Bits, Code, dequantize, dequantize_sum, quantize, residual_code, run_bytes
+from runtime.fsdp.quantize import dequantize, dequantize_sum, quantize
+from runtime.fsdp.quantized_layout import BLOCK, Bits, Code, residual_code, run_bytes
 
 LARGEST: dict[Bits, int] = {4: 7, 8: 127}
 BITS = st.sampled_from((4, 8))

@@ -11,7 +11,7 @@ from costmodels.engine import Message
 from costmodels.fsdp import FSDP
 from costmodels.fsdp.quantized import hops, run_bytes
 from costmodels.strategy import StepShape, Strategy
-from runtime.fsdp import quantize, quantized_reduction
+from runtime.fsdp import quantized_layout, quantized_reduction
 
 P = 25_600
 """100 blocks of 256, which 32 ranks have 800 elements each of: 4 scales."""
@@ -89,7 +89,7 @@ def test_what_is_not_sent_is_refused_with_the_reason(strategy: Strategy, shape: 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_the_model_lays_numbers_out_as_the_runtime_does(bits) -> None:
     for num_elements in (0, 1, 2, 3, 255, 256, 257, 511, 512, 100_001):
-        assert run_bytes(num_elements, bits) == quantize.run_bytes(num_elements, bits)
+        assert run_bytes(num_elements, bits) == quantized_layout.run_bytes(num_elements, bits)
 
 
 def test_the_model_has_the_hops_of_the_runtime() -> None:
