@@ -127,6 +127,7 @@ def make_engine(stage: int, precision: str, seed: int = 0, zero: Mapping[str, An
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.1, "torch_adam": True}},
         "zero_optimization": {"stage": stage, **(zero or {})},
         "gradient_clipping": 0.5,
+        "zero_force_ds_cpu_optimizer": False,
     }
     if precision != "fp32":
         config[precision] = {"enabled": True}

@@ -118,6 +118,8 @@ def test_the_runtime_goes_on_where_deepspeed_stopped(pair: GlooRanks, stage: int
         (3, "fp32", {"zero_hpz_partition_size": 2}),
         (3, "fp32", {"sub_group_size": 500}),
         (2, "fp32", {"round_robin_gradients": True}),
+        (2, "bf16", {"offload_optimizer": {"device": "cpu"}}),
+        (3, "fp32", {"offload_optimizer": {"device": "cpu"}}),
     ],
 )
 def test_deepspeed_goes_on_in_other_settings(
