@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from runtime.fsdp.borrow import hold
+from runtime.fsdp.check_plan import check_plan
 from runtime.fsdp.find_modules import BlockModules, find_modules
 from runtime.fsdp.gather import gather, mesh, place_of
 from runtime.fsdp.groups import Groups
@@ -51,6 +52,7 @@ def shard(
         LaunchError: The plan is for another number of ranks or another model, or a parameter cannot be sharded.
     """
     read = read_plan(plan)
+    check_plan(read)
     if dist.get_world_size() != read.world_size:
         raise LaunchError(
             f"this plan is for {read.world_size} ranks, but {dist.get_world_size()} run; plan again for these"
