@@ -126,7 +126,9 @@ PLAN = Plan(
         alternative("DDP", (1, 1, 1), 0.205, 41, "2.5% slower (+5.0 ms), mainly parameters after the update"),
         alternative("ZeRO-2", (1, 32, 32), 0.240, 24.5, "20.0% slower (+40.0 ms), mainly exposed in backward"),
         alternative("ZeRO-3", (32, 32, 32), 0.300, 22, "50.0% slower (+100.0 ms), mainly exposed in forward"),
-        alternative("MiCS / HSDP of 8", (8, 8, 8), 0.198, 24, "by FSDP2's schedule 1.0% faster (-2.0 ms)", engine="fsdp"),
+        alternative(
+            "MiCS / HSDP of 8", (8, 8, 8), 0.198, 24, "by FSDP2's schedule 1.0% faster (-2.0 ms)", engine="fsdp"
+        ),
         alternative("PaRO IIG", (8, 8, 32), 0.210, 23, "by FSDP2's schedule 5.0% slower", engine="fsdp"),
         alternative("huge", (1, 1, 1), 0.100, 90, "needs 90.0 GiB, has 78.0 GiB"),
     ),
