@@ -107,12 +107,11 @@ def test_the_trainer_of_transformers_trains_evaluates_and_resumes_as_without_the
 def test_the_trainer_saves_what_from_pretrained_reads(ranks: GlooRanks, llama_folder: str, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    ranks.run(run_trainer, llama_folder, str(tmp_path), 5, False)
+    evaluated = ranks.run(run_trainer, llama_folder, str(tmp_path), 5, False)[0]["evaluated"]
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
     tokens = ((torch.arange(64) + 7 * torch.arange(256)[:, None]) % 64).split(8)
     with torch.no_grad():
         losses = [model(input_ids=batch, labels=batch).loss for batch in tokens]
-    evaluated = ranks.run(run_trainer, llama_folder, str(tmp_path), 5, True)[0]["evaluated"]
     assert torch.stack(losses).mean().item() == pytest.approx(evaluated, rel=1e-4)
 
 
