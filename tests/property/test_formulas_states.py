@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from costmodels.degrees import legal_degrees, nests, strategies, why_illegal
 from costmodels.engine import Message
 from costmodels.fsdp import FSDP
-from costmodels.states import OPTIMIZER_BYTES, model_state_bytes
+from costmodels.states import OPTIMIZER_BYTES, model_state_bytes, state_widths
 from costmodels.strategy import StepShape, Strategy
 from costmodels.workload import Amount, Block, Parameter, Segment, Workload
 
@@ -48,9 +48,12 @@ def test_bytes_are_rounded_up_exactly(width: int, num_params: int, degree: int) 
 @EXAMPLES
 @given(cases())
 def test_more_sharding_never_costs_memory_at_rest(case: Case) -> None:
-    """Along each of the degrees, others held; a secondary copy stays as it is."""
+    """Along each of the degrees, others held, but for padding: of rows to p, of each shard's elements to o / p."""
     before = FSDP.memory(case.workload, case.assignment, case.shape).at_rest.total_bytes
     world = case.shape.world_size
+    widths = state_widths(case.shape.precision, case.shape.optimizer)
+    rows = sum(prod(each.shape[1:]) + 1 for each in case.workload.parameters if each.trainable)
+    before += rows * (widths.optimizer + world * widths.gradient)
     for name in ("optim_degree", "grad_degree", "param_degree"):
         kept = tuple(each if name != "param_degree" else _secondary_kept(each, world) for each in case.assignment)
         more = tuple(replace(each, **{name: world}) for each in kept)
