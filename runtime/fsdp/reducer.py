@@ -12,6 +12,7 @@ that ends: autograd runs what was computed later first, so that no others can co
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -120,21 +121,29 @@ class Reducer:
         self.next_step()
 
     def _gradient_hook(self, unit: Unit, number: int) -> Callable[[Tensor], None]:
+        # A tensor's hooks are out of sight of Python's collector: what they hold, and that holds the tensor, stays.
+        reducer, block = weakref.ref(self), weakref.ref(unit)
+
         def came(leaf: Tensor) -> None:
-            self._begin_backward()
-            missing = self._missing.get(unit)
-            if missing is None:
-                raise LaunchError(
-                    f"a gradient of {unit.names[number]} came after its block {unit.name!r} was reduced: it is used in "
-                    "an order that backward cannot follow; plan what uses it as one block with it"
-                )
-            missing.discard(number)
-            if not unit.reduces_at_once and not unit.is_in_place(leaf):
-                unit.accumulate_in_place(leaf, number)
-            if not missing and unit.group is None:
-                self._block_ended(unit)
+            live_reducer, live_block = reducer(), block()
+            if live_reducer is not None and live_block is not None:
+                live_reducer._gradient_came(live_block, number, leaf)
 
         return came
+
+    def _gradient_came(self, unit: Unit, number: int, leaf: Tensor) -> None:
+        self._begin_backward()
+        missing = self._missing.get(unit)
+        if missing is None:
+            raise LaunchError(
+                f"a gradient of {unit.names[number]} came after its block {unit.name!r} was reduced: it is used in "
+                "an order that backward cannot follow; plan what uses it as one block with it"
+            )
+        missing.discard(number)
+        if not unit.reduces_at_once and not unit.is_in_place(leaf):
+            unit.accumulate_in_place(leaf, number)
+        if not missing and unit.group is None:
+            self._block_ended(unit)
 
     def _begin_backward(self) -> None:
         if not self._is_in_backward:
