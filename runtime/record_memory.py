@@ -17,6 +17,8 @@ from types import TracebackType
 
 import torch
 
+from runtime.in_flight import settle
+
 # The profiler announces every start and stop on standard error below this level (kineto's Logger, torch 2.13).
 _QUIET_KINETO_LOG_LEVEL = "99"
 
@@ -130,6 +132,9 @@ class _CpuMeter:
         torch._C._autograd._enable_profiler(config, activities, scopes)  # type: ignore[call-arg]
 
     def _read(self) -> tuple[int, int]:
+        # A thread of gloo notes what it allocates for a message in the profile of whoever began it, and torch 2.13 does
+        # not guard what it reads meanwhile. What is copied for a message in flight is no memory at rest either.
+        settle()
         torch.empty(1)  # an event at the end, so that the last total is the present one
         result = torch._C._autograd._disable_profiler()
         totals = [

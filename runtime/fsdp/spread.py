@@ -15,6 +15,7 @@ from torch import Tensor
 from runtime.fsdp.groups import Groups
 from runtime.fsdp.hierarchical_gather import Staged, start_all_gather
 from runtime.fsdp.unit import Unit
+from runtime.in_flight import note
 
 
 class Spreader:
@@ -31,6 +32,7 @@ class Spreader:
         self._in_flight: dict[Unit, tuple[Any, Tensor]] = {}
         self._place: dict[Unit, int] = {}
         self._ahead: dict[Unit, Sequence[Unit]] = {}
+        note(self)
 
     def learn_order(self, order: Sequence[Unit]) -> None:
         """Takes the order of the blocks in forward."""
@@ -63,6 +65,12 @@ class Spreader:
         for work, _ in in_flight:
             if isinstance(work, Staged):
                 work.advance()
+
+    @torch.no_grad()
+    def wait(self) -> None:
+        """Waits for what is in flight, and leaves it where it came."""
+        for work, _ in self._in_flight.values():
+            work.wait()
 
     @torch.no_grad()
     def finish(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -164,9 +163,6 @@ def record_memory(cases: Sequence[tuple[Case, ShardingPlan]]) -> list[RankMemory
             memory.built()
             for _ in range(STEPS):
                 step()
-                # What the update has begun to spread is copied by gloo until it has come.
-                torch.distributed.barrier()
-                time.sleep(0.1)
                 memory.step_ended()
             step.sharded.synchronize()
             # Freed within the recording: what is freed outside of it would be counted in the next case.

@@ -14,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from runtime.fsdp.optimizer import ShardedOptimizer
 from runtime.fsdp.shard import shard
+from runtime.in_flight import note
+from runtime.record_memory import MemoryRecorder
 from runtime.recorder import Recorder
 from tests.integration.fsdp_training import Tiny, blocks_of, plan_of, tokens_of
 
@@ -55,6 +57,24 @@ def ddp(num_micro_batches: int) -> dict[str, Any]:
             optimizer.zero_grad()
             recorder.step()
     return _said(recorder)
+
+
+def leave_in_flight(num_elements: int) -> tuple[bool, int]:
+    """Returns whether an all-gather in flight had come when memory was read, and the bytes that were read."""
+
+    class Sender:
+        def wait(self) -> None:
+            work.wait()
+
+    sender = Sender()
+    with MemoryRecorder(torch.device("cpu")) as memory:
+        own, full = torch.ones(num_elements), torch.empty(num_elements * dist.get_world_size())
+        work = dist.all_gather_single(full, own, async_op=True)
+        note(sender)
+        memory.step_ended()
+        has_come = work.is_completed()
+    work.wait()
+    return has_come, memory.steps[0][1]
 
 
 def fsdp2(num_micro_batches: int) -> dict[str, Any]:

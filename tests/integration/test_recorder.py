@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.gloo_ranks import GlooRanks
-from tests.integration.recorded_loops import alone, ddp, deepspeed_engine, fsdp2, model, ours
+from tests.integration.recorded_loops import alone, ddp, deepspeed_engine, fsdp2, leave_in_flight, model, ours
 
 FP32_BYTES = 4
 NUM_PARAMS = sum(parameter.numel() for parameter in model().parameters())
@@ -72,3 +72,12 @@ def test_steps_beyond_the_recorded_ones_are_timed_and_all_figures_are_shown(rank
             "peak while building",
         ]
         assert any(line.startswith("all-gather between 2 and 4") for line in lines)
+
+
+def test_memory_is_read_when_what_is_in_flight_has_come(ranks: GlooRanks) -> None:
+    """Else torch's profiler is read while a thread of gloo writes to it, and now and then the process ends."""
+    own_bytes = 16 * 2**20
+    for has_come, now_bytes in ranks.run(leave_in_flight, own_bytes // FP32_BYTES):
+        assert has_come
+        # The shard and the whole; not what gloo copies them to meanwhile.
+        assert 5 * own_bytes <= now_bytes < 5 * own_bytes + 2000
