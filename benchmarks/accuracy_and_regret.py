@@ -1,11 +1,13 @@
 """Runs every way to train on emulated clusters: holds what was predicted, and what was chosen, to what was measured.
 
-Needs root, `ip` and `tc`, and a machine with nothing else to do; a scenario takes some ten minutes:
+Needs root, `ip` and `tc`, and a machine with nothing else to do; a scenario takes from five minutes to an hour:
 
-    .venv/bin/python benchmarks/accuracy_and_regret.py --keep build/regret --only 2x2-1000-100 --out docs/accuracy.md
+    .venv/bin/python benchmarks/accuracy_and_regret.py --keep build/regret --only 2x2-3000-300 --out docs/accuracy.md
 
 Each cluster (network namespaces as nodes, joined by shaped links) is profiled by `shardplan profile` once. On it each
-model is planned, and then trained in every way there is: all points of both engines, the plan, DeepSpeed's defaults.
+model is planned, and then trained in every way there is: all points of both engines, the plan, DeepSpeed's defaults,
+and PyTorch's `fully_shard` by itself. Memory and messages do not depend on the links: they are recorded once for all
+clusters, without shaping; what is timed on the links records nothing.
 What was measured is kept beneath `--keep`; `--again` writes the page of all that is there without measuring.
 """
 
@@ -14,10 +16,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import hashlib
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +39,31 @@ from hw_profiles.schema import HardwareProfile
 from planner.job import Job
 
 _HERE = Path(__file__).parent
-NUM_STEPS = 3
-"""Timed ones, after three of warming up."""
+WARM_UP_STEPS = 2
+"""Not timed: in the first DeepSpeed's stage 3 learns the order of modules, and it prefetches from the second on."""
+TIMED_STEPS = ((2.0, 3), (6.0, 2), (float("inf"), 1))
+"""Of steps predicted to take up to so many seconds, how many are timed: long ones differ least."""
 
 
-def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProfile) -> dict[str, Any]:
+def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProfile, keep: Path) -> dict[str, Any]:
     """Returns what every way to train the scenario's model was predicted to do, and did."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = candidates(_traced(scenario, folder), profile, _job(scenario, profile), folder / "candidates")
-        listed = folder / "folders.json"
-        listed.write_text(json.dumps([str(each.folder) for each in found]))
-        steps = ["--steps", str(NUM_STEPS + 3)]
-        cluster.run([str(_HERE / "run_strategies.py"), str(listed), *steps], timeout_s=300.0 * len(found))
-        rows = [_row(each) for each in found]
+        found = _emitted(scenario, profile, Path(name))
+        _record(found, profile.world_size, keep)
+        for is_plain in (False, True):
+            for num_timed in (number for _, number in TIMED_STEPS):
+                chosen = [
+                    each for each in found if _num_timed(each) == num_timed and (each.role == "plain") == is_plain
+                ]
+                options = [
+                    "--time-only",
+                    "--steps",
+                    str(WARM_UP_STEPS + num_timed),
+                    *(("--plain",) if is_plain else ()),
+                ]
+                if chosen:
+                    cluster.run(_runner(chosen, Path(name), options), timeout_s=300.0 * len(chosen))
+        rows = [_row(each, keep) for each in found]
     return {
         "name": scenario.name,
         "day": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
@@ -54,6 +71,46 @@ def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProf
         "levels": [level.size for level in profile.levels],
         "rows": rows,
     }
+
+
+def _emitted(scenario: Scenario, profile: HardwareProfile, folder: Path) -> list[Candidate]:
+    return candidates(_traced(scenario, folder), profile, _job(scenario, profile), folder / "candidates")
+
+
+def _record(found: Sequence[Candidate], world_size: int, keep: Path) -> None:
+    left = {
+        _recorded(each, keep): each for each in found if each.role != "plain" and not _recorded(each, keep).exists()
+    }
+    if not left:
+        return
+    some = next(iter(left.values())).folder.parent
+    arguments = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments, *_runner(list(left.values()), some, ["--steps", "1"])]
+    subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    for path, candidate in left.items():
+        report = candidate.folder / "measured.json"
+        if report.exists():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(json.loads(report.read_text())["measured"]))
+
+
+def _recorded(candidate: Candidate, keep: Path) -> Path:
+    """Returns where memory and messages of this way to train are kept: they hang on what is run alone."""
+    plan = json.loads((candidate.folder / "plan.json").read_text())
+    config = json.loads((candidate.folder / "ds_config.json").read_text())
+    run = [plan["model"], plan["strategies"], plan["hardware"]["world_size"], config, candidate.engine]
+    return keep / "recorded" / f"{hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]}.json"
+
+
+def _runner(chosen: Sequence[Candidate], folder: Path, options: Sequence[str]) -> list[str]:
+    listed = folder / "folders.json"
+    listed.write_text(json.dumps([str(each.folder) for each in chosen]))
+    return [str(_HERE / "run_strategies.py"), str(listed), *options]
+
+
+def _num_timed(candidate: Candidate) -> int:
+    return next(number for most_s, number in TIMED_STEPS if candidate.predicted["step_s"] <= most_s)
 
 
 def _traced(scenario: Scenario, folder: Path) -> str:
@@ -79,7 +136,7 @@ def _job(scenario: Scenario, profile: HardwareProfile) -> Job:
     )
 
 
-def _row(candidate: Candidate) -> dict[str, Any]:
+def _row(candidate: Candidate, keep: Path) -> dict[str, Any]:
     folder = candidate.folder
     row: dict[str, Any] = {
         "name": candidate.name,
@@ -88,11 +145,13 @@ def _row(candidate: Candidate) -> dict[str, Any]:
         "predicted": candidate.predicted,
         "strategies": json.loads((folder / "plan.json").read_text())["strategies"],
     }
-    report = folder / "measured.json"
-    if report.exists():
-        return {**row, **json.loads(report.read_text())}
-    failures = sorted(folder.glob("failed-*.txt"))
-    return {**row, "failed": failures[0].read_text()[-2000:] if failures else "nothing was reported"}
+    timed, recorded = folder / "timed.json", _recorded(candidate, keep)
+    if not timed.exists() or (candidate.role != "plain" and not recorded.exists()):
+        failures = sorted(folder.glob("failed-*.txt"))
+        return {**row, "failed": failures[0].read_text()[-2000:] if failures else "nothing was reported"}
+    seconds = [step["seconds"] for step in json.loads(timed.read_text())["steps"][WARM_UP_STEPS:]]
+    figures = json.loads(recorded.read_text()) if candidate.role != "plain" else {}
+    return {**row, "measured": {**figures, "step_s": statistics.median(seconds)}}
 
 
 def _profile(cluster: EmulatedCluster, asked: Cluster, keep: Path) -> HardwareProfile:
@@ -134,7 +193,8 @@ def _run_all(asked: Cluster, scenarios: list[Scenario], keep: Path) -> None:
         profile = _profile(cluster, asked, keep)
         for scenario in scenarios:
             print(f"{datetime.datetime.now():%H:%M} {scenario.name}", file=sys.stderr, flush=True)
-            (keep / f"scenario-{scenario.name}.json").write_text(json.dumps(measured(scenario, cluster, profile)))
+            text = json.dumps(measured(scenario, cluster, profile, keep))
+            (keep / f"scenario-{scenario.name}.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
 FOLDERS.json lists folders that `shardplan plan --out` or `estimate --out` wrote. Each is run as its `launch.py` would,
 in a process of its own with a process group of its own; it is forked from this one, which has imported torch and
-DeepSpeed, so that a run starts in a second. The first rank leaves the report in each folder as `measured.json`; a rank
-that fails leaves `failed-RANK.txt`.
+DeepSpeed, so that a run starts in a second. The first rank leaves the report in each folder as `measured.json`, or with
+`--time-only`, which records neither memory nor messages, as `timed.json`; a rank that fails leaves `failed-RANK.txt`.
+With `--plain`, plans of the fsdp engine are trained by PyTorch's `fully_shard` alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import deepspeed  # noqa: F401 - imported once for all that are forked
 import torch.distributed.fsdp  # noqa: F401 - likewise
+from plain_fully_shard import plain_engine
 
 import runtime.launch
 import runtime.sharded_engine
@@ -33,15 +35,22 @@ def main() -> None:
     parser.add_argument("folders", type=Path)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that one of them may take")
+    parser.add_argument("--time-only", action="store_true")
+    parser.add_argument("--plain", action="store_true")
     given = parser.parse_args()
-    for number, folder in enumerate(json.loads(given.folders.read_text())):
-        _run(Path(folder), number, given.steps, given.timeout)
+    arguments = ["--steps", str(given.steps), *(() if given.time_only else ("--record",))]
+    report = "timed.json" if given.time_only else "measured.json"
+    if given.plain:
+        runtime.sharded_engine.sharded_engine = plain_engine  # type: ignore[assignment]
+    for number, name in enumerate(json.loads(given.folders.read_text())):
+        folder = Path(name)
+        _run(folder, number, [*arguments, "--report", str(folder / report)], given.timeout)
 
 
-def _run(folder: Path, number: int, num_steps: int, timeout_s: float) -> None:
+def _run(folder: Path, number: int, arguments: list[str], timeout_s: float) -> None:
     child = os.fork()
     if child == 0:
-        _train(folder, number, num_steps)
+        _train(folder, number, arguments)
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         if os.waitpid(child, os.WNOHANG)[0]:
@@ -53,7 +62,7 @@ def _run(folder: Path, number: int, num_steps: int, timeout_s: float) -> None:
     _note(folder, f"did not end within {timeout_s:g} s")
 
 
-def _train(folder: Path, number: int, num_steps: int) -> None:
+def _train(folder: Path, number: int, arguments: list[str]) -> None:
     """Never returns."""
     # torchrun's own store serves the one process group that it knows of.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
@@ -61,7 +70,6 @@ def _train(folder: Path, number: int, num_steps: int) -> None:
     sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
     code = 1
     try:
-        arguments = ["--steps", str(num_steps), "--record", "--report", str(folder / "measured.json")]
         code = runtime.launch.main(folder, arguments)
     except BaseException:
         _note(folder, traceback.format_exc())

@@ -63,17 +63,23 @@ GPT_LARGE = Model("gpt-60m", f"{_EXAMPLES}/gpt.py:gpt", ("width=512", "depth=8",
 MIXTURE = Model("moe-12m", f"{_MODELS}:mixture", (), 64)
 CNN = Model("cnn-11m", f"{_MODELS}:cnn", (), None, 4)
 
-FAST_2X2 = Cluster(2, 2, 1000, 400)
-SLOW_2X2 = Cluster(2, 2, 1000, 100)
-FAST_4X2 = Cluster(4, 2, 1000, 400)
-SLOW_4X2 = Cluster(4, 2, 1000, 100)
-FAST_2X4 = Cluster(2, 4, 1000, 400)
-SLOW_2X4 = Cluster(2, 4, 1000, 100)
-RACKS = Cluster(4, 2, 1000, 400, 2, 100)
+SLOW_2X2 = Cluster(2, 2, 3000, 300)
+FAST_2X2 = Cluster(2, 2, 3000, 1000)
+SLOW_2X4 = Cluster(2, 4, 3000, 300)
+FAST_2X4 = Cluster(2, 4, 3000, 1000)
+SLOW_4X2 = Cluster(4, 2, 3000, 300)
+FAST_4X2 = Cluster(4, 2, 3000, 1000)
+RACKS = Cluster(4, 2, 3000, 1000, 2, 300)
 
-SCENARIOS = tuple(
-    Scenario(cluster, model, num_micro_batches)
-    for cluster in (SLOW_2X2, FAST_2X2, SLOW_2X4, FAST_2X4, SLOW_4X2, FAST_4X2, RACKS)
-    for model in (GPT, MIXTURE, CNN)
-    for num_micro_batches in (1, 4)
-) + tuple(Scenario(cluster, GPT_LARGE, 1) for cluster in (SLOW_2X2, FAST_2X2))
+SCENARIOS = (
+    *(Scenario(SLOW_2X2, model, number) for number in (1, 4) for model in (GPT, MIXTURE, CNN)),
+    *(Scenario(cluster, GPT_LARGE, 1) for cluster in (SLOW_2X2, FAST_2X2)),
+    *(Scenario(FAST_2X2, model, number) for number in (1, 4) for model in (GPT, MIXTURE, CNN)),
+    *(
+        Scenario(cluster, model, number)
+        for number in (1, 4)
+        for cluster in (SLOW_2X4, SLOW_4X2, RACKS, FAST_2X4, FAST_4X2)
+        for model in (GPT, MIXTURE, CNN)
+    ),
+)
+"""In the order in which they are worth measuring."""

@@ -28,7 +28,7 @@ class Candidate:
     name: str
     """Unique within a scenario."""
     role: str
-    """`point` of the space, the `plan` that was chosen, or a `default` of today."""
+    """`point` of the space, the `plan` that was chosen, a `default` of today, or `plain`: `fully_shard` by itself."""
     engine: str
     folder: Path
     predicted: dict[str, Any]
@@ -50,6 +50,11 @@ def candidates(model: str, profile: HardwareProfile, job: Job, folder: Path) -> 
     for stage in DEFAULT_STAGES:
         given = estimate(model, profile, job, ds_config=_default_config(stage, job, profile, folder))
         found.append(_candidate(given, f"deepspeed default stage {stage}", "default", folder))
+    for degree in dict.fromkeys((profile.world_size, profile.ranks_per_node)):
+        asked = job.model_copy(update={"engine": "fsdp"})
+        found.append(
+            _candidate(estimate(model, profile, asked, (degree,) * 3), f"fully_shard {degree}", "plain", folder)
+        )
     return found
 
 
