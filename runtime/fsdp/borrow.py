@@ -1,14 +1,16 @@
 """Blocks whose parameters are used without a call of their modules: `F.linear(x, embedding.weight)`.
 
 FSDP2 gathers a block's parameters around the forward of its modules, and has a shard in their place elsewhere. A block
-whose parameters are borrowed is gathered from the beginning of the model's forward to the end of its backward instead,
-as with s = 1. Which blocks these are shows in the first forward: only there every operator is looked at.
+whose parameters are borrowed is gathered for the whole of the model's forward instead, and for the whole of its
+backward: as often as any other. Which blocks these are shows in the first forward: only there every operator is looked
+at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
@@ -73,13 +75,32 @@ def hold(unit: Unit) -> None:
     unit.is_held = True
     if unit.group is not None:
         unit.group._to_sharded()
+        unit.held_mesh = unit.group.post_forward_mesh_info
         unit.group.post_forward_mesh_info = None
         unit.group.reshard_after_backward = False
 
 
-def gather_held(unit: Unit) -> None:
+def gather_held(unit: Unit, phase: Literal["forward", "backward"]) -> None:
     """Gathers a block outside of the forward of its modules."""
     if unit.group is not None:
-        with unit.group.use_training_state(TrainingState.FORWARD):
+        state = TrainingState.FORWARD if phase == "forward" else TrainingState.PRE_BACKWARD
+        with _as_planned(unit), unit.group.use_training_state(state):
             unit.group.unshard(unit.group.unshard_async_op)
             unit.group.wait_for_unshard()
+
+
+def reshard_held(unit: Unit) -> None:
+    """Shards a block at the end of the model's forward over s, where it is not kept for backward (s = 1)."""
+    if unit.group is not None:
+        with _as_planned(unit), unit.group.use_training_state(TrainingState.FORWARD):
+            unit.group.reshard()
+
+
+@contextmanager
+def _as_planned(unit: Unit) -> Iterator[None]:
+    """Lets FSDP2 know of s."""
+    unit.group.post_forward_mesh_info = unit.held_mesh
+    try:
+        yield
+    finally:
+        unit.group.post_forward_mesh_info = None

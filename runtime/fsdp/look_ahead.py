@@ -6,7 +6,7 @@ those before it are whole on every rank, nor later. FSDP2 does it for blocks tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from torch import Tensor
@@ -53,9 +53,14 @@ class LookAhead:
         """Has the backward of a block that is whole start what is gathered with it."""
         behind = self._backward.get(unit)
         if behind:
-            for tensor in tree_leaves(output):
-                if isinstance(tensor, Tensor) and tensor.requires_grad:
-                    tensor.register_hook(lambda _: _start(behind, "backward"))  # type: ignore[no-untyped-call]
+            before_backward(output, lambda: _start(behind, "backward"))
+
+
+def before_backward(output: Any, begin: Callable[[], None]) -> None:
+    """Calls `begin` when the backward comes to each tensor that a module returned."""
+    for tensor in tree_leaves(output):
+        if isinstance(tensor, Tensor) and tensor.requires_grad:
+            tensor.register_hook(lambda _: begin())  # type: ignore[no-untyped-call]
 
 
 def differentiated(output: Any) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from runtime.fsdp.borrow import Borrowing, gather_held, hold
+from runtime.fsdp.borrow import Borrowing, gather_held, hold, reshard_held
 from runtime.fsdp.groups import Groups
-from runtime.fsdp.look_ahead import LookAhead, differentiated
+from runtime.fsdp.look_ahead import LookAhead, before_backward, differentiated
 from runtime.fsdp.reducer import Reducer
 from runtime.fsdp.spread import Spreader
 from runtime.fsdp.strategies import ShardingPlan
@@ -92,30 +93,34 @@ class Sharded:
         for unit in self.units:
             if unit.is_held:
                 self._before(unit)()
-                gather_held(unit)
+                gather_held(unit, "forward")
                 self._after(unit)()
         if self._borrowing is not None and not self._is_looking:
             self._borrowing.__enter__()  # type: ignore[no-untyped-call]
             self._is_looking = True
 
-    def _end_forward(self, *_: Any) -> None:
+    def _end_forward(self, *given: Any) -> None:
         """Runs also where the forward failed."""
         if self._is_looking:
             assert self._borrowing is not None
             self._borrowing.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._is_looking = False
+        held = [unit for unit in self.units if unit.is_held]
         if not torch.is_grad_enabled():
-            for unit in self.units:
-                if unit.is_held:
-                    unit.shard_again()
+            for unit in held:
+                unit.shard_again()
+        elif held and differentiated(given[-1]):
+            for unit in held:
+                reshard_held(unit)
+            before_backward(given[-1], partial(_gather_for_backward, held))
 
     def _borrow(self, unit: Unit) -> None:
         """Has a block's parameters used outside of its forward."""
-        if unit.group is None and unit in self._ran:
+        if unit.is_held or (unit.group is None and unit in self._ran):
             return
         self._before(unit)()
         hold(unit)
-        gather_held(unit)
+        gather_held(unit, "forward")
         self._after(unit)()
 
     def _after_forward(self, *_: Any) -> None:
@@ -128,3 +133,8 @@ class Sharded:
         backward = [unit for unit in reversed(self._ran_last) if unit in self._differentiated]
         for unit, ahead in self._look_ahead.learn(list(self._ran), backward, self.plan.prefetch).items():
             self.spreader.learn_ahead(unit, ahead)
+
+
+def _gather_for_backward(held: Sequence[Unit]) -> None:
+    for unit in held:
+        gather_held(unit, "backward")

@@ -45,7 +45,9 @@ class Unit:
         self.num_reductions = 0
         """Of this step."""
         self.is_held = False
-        """Whether its parameters are used outside of it: they are whole in all of forward and backward."""
+        """Whether its parameters are used outside of it: they are whole in all of forward, and in all of backward."""
+        self.held_mesh: Any = None
+        """FSDP2's mesh of s, over which a held block is sharded between the two; None: it is kept."""
 
     @property
     def is_trained(self) -> bool:

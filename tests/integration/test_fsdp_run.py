@@ -56,6 +56,14 @@ def test_a_plan_runs_with_torch_alone_and_sends_what_was_predicted(tmp_path, mon
     assert [step.loss for step in report.steps] == pytest.approx(reference_losses(folder, 3), rel=1e-5)
 
 
+@pytest.mark.parametrize("secondary_degree", [4, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+def test_a_block_that_lends_its_weight_is_gathered_as_often_as_predicted(tmp_path, secondary_degree):
+    folder = fsdp(tmp_path / "plan", (4, 2, 4), model="Borrowing", secondary_degree=secondary_degree)
+    report = run(folder, steps=3)
+    assert report.measured.traffic == report.predicted.traffic
+    assert [step.loss for step in report.steps] == pytest.approx(reference_losses(folder, 3), rel=1e-5)
+
+
 def test_a_plan_for_deepspeed_without_it_says_what_is_missing(tmp_path, monkeypatch):
     without_deepspeed(tmp_path, monkeypatch)
     folder = emitted(tmp_path / "plan", (1, 1, 2))
