@@ -78,7 +78,7 @@ def _device(measurement: Measurement, vendor_peak: Mapping[Precision, float] | N
         attention_flop_per_s={key: _rounded(rate) for key, rate in measurement.attention_flop_per_s.items()},
         memory_bytes_per_s=_rounded(measurement.memory_bytes_per_s),
         operator_launch_s=_rounded(measurement.operator_launch_s),
-        overlap=0.0 if measurement.kind == "cpu" else 1.0,
+        overlap=_rounded(measurement.overlap),
     )
 
 
@@ -130,7 +130,9 @@ def _sources(measurement: Measurement, has_peak: bool, fitted: Fitted) -> dict[s
         "device.peak_flop_per_s": "vendor's datasheet, by a shipped profile of the same device"
         if has_peak
         else f"{how}; no vendor's peak is known, so the rate of large products: MFU is relative to it",
-        "device.overlap": "derived: CPU ranks compute and communicate with the same cores, devices have copy engines",
+        "device.overlap": f"{how}; an all-reduce over all ranks beside products that take as long"
+        if measurement.kind == "cpu"
+        else "derived: devices have copy engines, and streams for messages",
         "host": how,
         "calls_s": f"{how}; fitted with the levels",
         "startups_hidden": f"{how}; fitted with the levels, the best of a few parts from 0 to 1",

@@ -61,6 +61,6 @@ def seconds_per_device_piece(quick: bool) -> float:
 def planned_s(sizes: Sequence[int], num_pairs: int, quick: bool, operations: Sequence[Operation]) -> float:
     """Returns what everything is likely to take on levels of these sizes: for the progress."""
     num_curves = len(kinds_to_time(sizes, quick)) * len(operations)
-    device_s = 8 * seconds_per_device_piece(quick)
+    device_s = 9 * seconds_per_device_piece(quick)
     pairs_s = num_pairs * seconds_per_pair(quick, num_pairs)
     return device_s + pairs_s + num_curves * effort_per_curve(quick, num_curves).seconds_per_curve

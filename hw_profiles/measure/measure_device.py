@@ -16,6 +16,7 @@ from hw_profiles.measure.time_device import (
     operator_launch_s,
     precisions,
 )
+from hw_profiles.measure.time_overlap import overlap
 
 
 def measure_device(ranks: Ranks, pieces: Pieces, quick: bool) -> dict[str, Any]:
@@ -45,7 +46,12 @@ def measure_device(ranks: Ranks, pieces: Pieces, quick: bool) -> dict[str, Any]:
         # A rank on the host's own cores gets what lies there by a copy, of which one direction counts.
         linked = copied / 2
     launch_s = pieces.take("operators", "starts of operators", each_s, lambda: operator_launch_s(ranks, quick))
+    # Accelerators have copy engines, and streams of their own for messages.
+    beside = 1.0
+    if ranks.device.type == "cpu":
+        beside = pieces.take("overlap", "messages beside compute", each_s, lambda: overlap(ranks, quick))
     return {
+        "overlap": beside,
         "matmul_flop_per_s": products,
         "attention_flop_per_s": attention,
         "memory_bytes_per_s": copied,

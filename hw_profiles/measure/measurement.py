@@ -35,6 +35,8 @@ class Measurement(BaseModel):
     link_bytes_per_s: PositiveFloat
     """Host to device."""
     operator_launch_s: PositiveFloat
+    overlap: float
+    """Part of a message that runs beside compute."""
     curves: tuple[Curve, ...]
     pairs: tuple[Pair, ...] = ()
     links: tuple[Link, ...] = ()
