@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from accuracy_page import page
+from accuracy_plots import plot_regret, plot_steps
 from collectives_accuracy import profile_of
 from emulated_cluster import EmulatedCluster, emulated_cluster
 from scenarios import SCENARIOS, Cluster, Scenario
@@ -168,18 +169,31 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="beginnings of the scenarios' names; default: all")
     parser.add_argument("--again", action="store_true", help="measure nothing")
     parser.add_argument("--out", type=Path, help="where to write the page; default: printed")
+    parser.add_argument("--plots", action="store_true", help="pictures beside the page; needs matplotlib")
     given = parser.parse_args()
     given.keep.mkdir(parents=True, exist_ok=True)
     for asked in dict.fromkeys(scenario.cluster for scenario in SCENARIOS) if not given.again else ():
         left = [each for each in SCENARIOS if each.cluster == asked and _is_asked(each, given.only, given.keep)]
         if left:
             _run_all(asked, left, given.keep)
-    kept = [json.loads(path.read_text()) for path in sorted(given.keep.glob("scenario-*.json"))]
-    text = page(kept, " ".join(["python", *sys.argv]))
+    order = {scenario.name: place for place, scenario in enumerate(SCENARIOS)}
+    kept = [json.loads(path.read_text()) for path in given.keep.glob("scenario-*.json")]
+    kept.sort(key=lambda each: order.get(each["name"], len(order)))
+    plots = _plotted(kept, given.out) if given.plots and given.out else []
+    text = page(kept, " ".join(["python", *sys.argv]), plots)
     if given.out:
         given.out.write_text(text)
     else:
         print(text)
+
+
+def _plotted(kept: Sequence[dict[str, Any]], out: Path) -> list[str]:
+    found = []
+    for name, plot in (("steps", plot_steps), ("regret", plot_regret)):
+        path = out.with_name(f"{out.stem}_{name}.png")
+        plot(kept, path)
+        found.append(path.name)
+    return found
 
 
 def _is_asked(scenario: Scenario, beginnings: list[str], keep: Path) -> bool:

@@ -2,164 +2,162 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from scipy.stats import spearmanr
+from accuracy_figures import (
+    Kept,
+    Row,
+    by,
+    communicates,
+    degrees,
+    fastest,
+    has_exact_bytes,
+    is_slow,
+    measured_s,
+    memory_error,
+    plan_of,
+    predicted,
+    quantiles,
+    rank_correlation,
+    regret,
+    rivals,
+    speedup,
+    step_error,
+)
 
-TRAFFIC = ("operation", "degree_from", "degree_to", "bytes", "count")
-Row = dict[str, Any]
+LARGE_PARAMS = 50_000_000
 
 
-def page(kept: Sequence[dict[str, Any]], command: str) -> str:
-    """Returns the page of all scenarios."""
+def page(kept: Sequence[Kept], command: str, plots: Sequence[str] = ()) -> str:
+    """Returns the page of all scenarios; `plots` are the names of pictures beside it."""
     lines = [
         "# Predicted and measured, and what the plan wins",
         "",
         f"Written by `{command}`; measured on {', '.join(sorted({each['day'] for each in kept}))}, on {os.cpu_count()} "
         f"cores of {platform.machine()}. Nodes are network namespaces; all ranks, gloo and the shaped links share",
         "these cores. A scenario is named by nodes x ranks, the speeds inside and between nodes in 10^6 bits per s,",
-        "the model, and M. Every point of both engines is run, the plan, and DeepSpeed with its own settings.",
+        "the model, and M. Every point of both engines is run, the plan, DeepSpeed with its own settings, and",
+        "PyTorch's `fully_shard` by itself. Predictions are of the profile that `shardplan profile` measured there.",
         "",
+        *_summary(kept),
+        *(line for plot in plots for line in (f"![{plot}]({plot})", "")),
         *_accuracy(kept),
-        *_by_engine(kept),
+        *_by_strategy(kept),
         *_regret(kept),
         *_failed(kept),
     ]
     return "\n".join([*lines, ""])
 
 
-def ran(scenario: dict[str, Any]) -> list[Row]:
-    """Returns the ways to train that were measured."""
-    return [row for row in scenario["rows"] if "measured" in row]
+def _summary(kept: Sequence[Kept]) -> list[str]:
+    rows = [row for scenario in kept for row in predicted(scenario)]
+    judged = [row for row in rows if communicates(row)]
+    exact = sum(map(has_exact_bytes, rows))
+    lost = sorted(each for each in map(regret, kept) if each is not None)
+    won = [each for scenario in kept if is_slow(scenario) and (each := speedup(scenario, rivals(scenario)["ZeRO-3"]))]
+    order = [rank_correlation(chosen) for scenario in kept if len(chosen := _judged(scenario)) > 2]
+    lines = [
+        "| | |",
+        "|---|---|",
+        f"| scenarios, ways to train | {len(kept)}, {len(rows)} |",
+        f"| messages exact, by operation and group | {exact} of {len(rows)} |",
+        f"| memory at rest | {_range(memory_error(row, 'at_rest_bytes') for row in rows)} |",
+        f"| peak memory | {_range(memory_error(row, 'peak_bytes') for row in rows)} |",
+    ]
+    large = [row for scenario in kept if _is_large(scenario) for row in predicted(scenario)]
+    if large:
+        lines.append(f"| of the 60 M-parameter model | {_range(memory_error(row, 'peak_bytes') for row in large)} |")
+    lines.append(f"| step: median, 90 %, worst error | {_errors(judged)} |")
+    if order:
+        lines.append(f"| order by time, Spearman: median, least | {statistics.median(order):.3f}, {min(order):.3f} |")
+    if lost:
+        lines.append(f"| regret: median, worst | {statistics.median(lost):.1%}, {lost[-1]:.1%} |")
+    if won:
+        lines.append(f"| over default ZeRO-3 on slow networks, median | {statistics.median(won):.2f}x |")
+    return [*lines, ""]
 
 
-def step_error(row: Row) -> float:
-    """Predicted over measured seconds of a step, less one; predicted is the step played through, where it was."""
-    return predicted_s(row) / row["measured"]["step_s"] - 1
+def _is_large(scenario: Kept) -> bool:
+    return bool(scenario["scenario"]["model"]["name"] == "gpt-60m")
 
 
-def predicted_s(row: Row) -> float:
-    """Returns the best prediction of a step's seconds."""
-    predicted = row["predicted"]
-    return float(predicted["simulated_step_s"] or predicted["step_s"])
+def _judged(scenario: Kept) -> list[Row]:
+    return [row for row in predicted(scenario) if communicates(row)]
 
 
-def memory_error(row: Row, figure: str) -> float:
-    """Predicted over measured bytes, less one."""
-    return float(row["predicted"]["memory"][figure] / row["measured"]["memory"][figure] - 1)
-
-
-def has_exact_bytes(row: Row) -> bool:
-    """Whether every operation over every kind of group has the bytes and the number of messages that were predicted."""
-    said, seen = (
-        sorted(tuple(each[key] for key in TRAFFIC) for each in row[of]["traffic"]) for of in ("predicted", "measured")
-    )
-    return said == seen
-
-
-def communicates(row: Row, part: float = 0.3) -> bool:
-    """Whether communication is at least so much of the step as predicted."""
-    predicted = row["predicted"]
-    return bool(predicted["exposed_communication_s"] >= part * predicted["step_s"])
-
-
-def rank_correlation(rows: Sequence[Row]) -> float:
-    """Returns Spearman's rank correlation of predicted and measured seconds."""
-    return float(spearmanr([predicted_s(row) for row in rows], [row["measured"]["step_s"] for row in rows]).statistic)
-
-
-def regret(scenario: dict[str, Any]) -> float | None:
-    """Returns the plan's measured seconds over those of the fastest way to train, less one; None: the plan failed."""
-    plans = [row for row in ran(scenario) if row["role"] == "plan"]
-    if not plans:
-        return None
-    return plans[0]["measured"]["step_s"] / min(row["measured"]["step_s"] for row in ran(scenario)) - 1
-
-
-def speedup(scenario: dict[str, Any], is_rival: Callable[[Row], bool]) -> float | None:
-    """Returns the seconds of the fastest rival over the plan's; None: one of them did not run."""
-    plans = [row for row in ran(scenario) if row["role"] == "plan"]
-    rivals = [row["measured"]["step_s"] for row in ran(scenario) if is_rival(row)]
-    return min(rivals) / plans[0]["measured"]["step_s"] if plans and rivals else None
-
-
-def _accuracy(kept: Sequence[dict[str, Any]]) -> list[str]:
+def _accuracy(kept: Sequence[Kept]) -> list[str]:
     lines = [
         "## How well it is told",
         "",
         "Bytes: ways to train whose messages are exactly as predicted. Memory: predicted over measured less one, least",
-        "and greatest. Step: |predicted / measured - 1| where communication is 30 % of the step or more; order:",
-        "Spearman's rank correlation of all.",
+        "and greatest. Step: |predicted / measured - 1|, median, 90th percentile and worst, where messages take 30 %",
+        "of the step or more; order: Spearman's rank correlation of these.",
         "",
-        "| scenario | ways | bytes exact | at rest | peak | step, median | 90 % | worst | order |",
+        "| scenario | ways | bytes exact | at rest | peak | step: median | 90 % | worst | order |",
         "|---|---:|---:|---|---|---:|---:|---:|---:|",
     ]
     for scenario in kept:
-        rows = ran(scenario)
-        errors = sorted(abs(step_error(row)) for row in rows if communicates(row))
-        exact = sum(has_exact_bytes(row) for row in rows)
+        rows, judged = predicted(scenario), _judged(scenario)
+        exact = sum(map(has_exact_bytes, rows))
         memory = [_range(memory_error(row, figure) for row in rows) for figure in ("at_rest_bytes", "peak_bytes")]
+        order = f"{rank_correlation(judged):.3f}" if len(judged) > 2 else "–"
         lines.append(
-            f"| {scenario['name']} | {len(rows)} | {exact} | {memory[0]} | {memory[1]} | {_errors(errors)} | "
-            f"{rank_correlation(rows):.3f} |"
+            f"| {scenario['name']} | {len(rows)} | {exact} | {memory[0]} | {memory[1]} | "
+            f"{_errors(judged).replace(', ', ' | ')} | {order} |"
         )
     return [*lines, ""]
 
 
-def _by_engine(kept: Sequence[dict[str, Any]]) -> list[str]:
-    lines = [
-        "## By engine",
-        "",
-        "| engine | ways | bytes exact | step, median | 90 % | worst |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for engine in ("deepspeed", "fsdp"):
-        rows = [row for scenario in kept for row in ran(scenario) if row["engine"] == engine]
-        errors = sorted(abs(step_error(row)) for row in rows if communicates(row))
-        lines.append(f"| {engine} | {len(rows)} | {sum(map(has_exact_bytes, rows))} | {_errors(errors)} |")
-    return [*lines, ""]
+def _by_strategy(kept: Sequence[Kept]) -> list[str]:
+    lines = ["## By engine and strategy", "", "Of all scenarios; strategies are p,g,o, with s where it is not p.", ""]
+    rows = [row for scenario in kept for row in predicted(scenario)]
+    for engine, of_engine in by(rows, lambda row: str(row["engine"])).items():
+        lines += [
+            f"### {engine}",
+            "",
+            "| strategy | ways | bytes exact | at rest | peak | step: median | 90 % | worst |",
+            "|---|---:|---:|---|---|---:|---:|---:|",
+        ]
+        for name, chosen in {**by(of_engine, degrees), "all": of_engine}.items():
+            rest, peak = (
+                _range(memory_error(row, figure) for row in chosen) for figure in ("at_rest_bytes", "peak_bytes")
+            )
+            errors = _errors([row for row in chosen if communicates(row)]).replace(", ", " | ")
+            exact = sum(map(has_exact_bytes, chosen))
+            lines.append(f"| {name} | {len(chosen)} | {exact} | {rest} | {peak} | {errors} |")
+        lines.append("")
+    return lines
 
 
-def _regret(kept: Sequence[dict[str, Any]]) -> list[str]:
+def _regret(kept: Sequence[Kept]) -> list[str]:
     lines = [
         "## What the plan wins",
         "",
         "Regret: the plan's seconds over those of the fastest way of all, less one. Then the seconds of what people",
-        "take today over the plan's: DeepSpeed's stages 3 and 2 with its own settings, hpZ of a node, FSDP2's full",
-        "shard and its hybrid shard of a node.",
+        "take today over the plan's: DeepSpeed's stages 3 and 2 with its own settings, hpZ of a node, PyTorch's",
+        "`fully_shard` by itself over all ranks (FSDP2) and within a node (HSDP). Slow: links between nodes (racks)",
+        "have a tenth of the speed inside nodes or less.",
         "",
-        "| scenario | plan | regret | stage 3 | stage 2 | hpZ | full shard | hybrid |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "| scenario | slow | plan | s | fastest | s | regret | ZeRO-3 | ZeRO-2 | hpZ | FSDP2 | HSDP |",
+        "|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for scenario in kept:
-        world_size = math.prod(scenario["levels"])
-        node = scenario["scenario"]["cluster"]["ranks_per_node"]
-        full = ",".join([str(world_size)] * 3)
-        rivals = (
-            "deepspeed default stage 3",
-            "deepspeed default stage 2",
-            f"deepspeed {full} s={node}",
-            f"fsdp {full}",
-            f"fsdp {node},{node},{node}",
+        chosen, best, lost = plan_of(scenario), fastest(scenario), regret(scenario)
+        plan = (
+            "did not run | –" if chosen is None else f"{chosen['engine']} {degrees(chosen)} | {measured_s(chosen):.2f}"
         )
-        cells = [_times(speedup(scenario, lambda row, name=name: row["name"] == name)) for name in rivals]  # type: ignore[misc]
-        lost = regret(scenario)
-        lines.append(f"| {scenario['name']} | {_plan(scenario)} | {_percent(lost)} | {' | '.join(cells)} |")
-    known = sorted(each for each in map(regret, kept) if each is not None)
-    if known:
-        lines += [
-            "",
-            f"Regret over {len(known)} scenarios: median {statistics.median(known):.1%}, worst {known[-1]:.1%}.",
-        ]
+        times = [_times(speedup(scenario, name)) for name in rivals(scenario).values()]
+        lines.append(
+            f"| {scenario['name']} | {'yes' if is_slow(scenario) else ''} | {plan} | {best['name']} | "
+            f"{measured_s(best):.2f} | {'–' if lost is None else f'{lost:.1%}'} | {' | '.join(times)} |"
+        )
     return [*lines, ""]
 
 
-def _failed(kept: Sequence[dict[str, Any]]) -> list[str]:
+def _failed(kept: Sequence[Kept]) -> list[str]:
     failed = [(scenario["name"], row) for scenario in kept for row in scenario["rows"] if "measured" not in row]
     if not failed:
         return []
@@ -167,32 +165,14 @@ def _failed(kept: Sequence[dict[str, Any]]) -> list[str]:
     return [*lines, *(f"- {name}: {row['name']}: {row['failed'].strip().splitlines()[-1]}" for name, row in failed), ""]
 
 
-def _plan(scenario: dict[str, Any]) -> str:
-    plans = [row for row in scenario["rows"] if row["role"] == "plan"]
-    points = dict.fromkeys(_degrees(strategy) for strategy in plans[0]["strategies"])
-    return f"{plans[0]['engine']} {'; '.join(points)}"
-
-
-def _degrees(strategy: dict[str, Any]) -> str:
-    text = ",".join(str(strategy[f"{name}_degree"]) for name in ("param", "grad", "optim"))
-    secondary = strategy["secondary_degree"]
-    return text if secondary == strategy["param_degree"] else f"{text} s={secondary}"
-
-
-def _errors(ordered: Sequence[float]) -> str:
-    if not ordered:
-        return "– | – | –"
-    ninth = ordered[min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)]
-    return f"{statistics.median(ordered):.1%} | {ninth:.1%} | {ordered[-1]:.1%}"
+def _errors(rows: Sequence[Row]) -> str:
+    found = quantiles(abs(step_error(row)) for row in rows)
+    return "–, –, –" if found is None else ", ".join(f"{each:.1%}" for each in found)
 
 
 def _range(values: Iterable[float]) -> str:
     found = sorted(values)
-    return f"{found[0]:+.1%} … {found[-1]:+.1%}" if found else "–"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
+    return f"{found[0]:+.1%} to {found[-1]:+.1%}" if found else "–"
 
 
 def _times(value: float | None) -> str:
