@@ -15,8 +15,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup
 	PATH="$(abspath $(BIN)):$$PATH" examples/demo.sh
 
+# Tests of one process side by side; those that start ranks take all cores by themselves.
 test: setup
-	$(BIN)/pytest -m 'not slow and not gpu'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow and not gpu' --numprocesses 2 --dist loadfile --ignore tests/integration
+	$(BIN)/pytest -m 'not slow and not gpu' tests/integration
 
 test-slow: setup
 	$(BIN)/pytest -m 'slow'
