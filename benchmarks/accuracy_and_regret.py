@@ -100,7 +100,9 @@ def _recorded(candidate: Candidate, keep: Path) -> Path:
     """Returns where memory and messages of this way to train are kept: they hang on what is run alone."""
     plan = json.loads((candidate.folder / "plan.json").read_text())
     config = json.loads((candidate.folder / "ds_config.json").read_text())
-    run = [plan["model"], plan["strategies"], plan["hardware"]["world_size"], config, candidate.engine]
+    # Wherever the repository is.
+    model = json.dumps(plan["model"]).replace(str(_HERE.parent), "")
+    run = [model, plan["strategies"], plan["hardware"]["world_size"], config, candidate.engine]
     return keep / "recorded" / f"{hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]}.json"
 
 

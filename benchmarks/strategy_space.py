@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,9 @@ class Candidate:
     """As `plan.json` has it."""
 
 
-def candidates(model: str, profile: HardwareProfile, job: Job, folder: Path) -> list[Candidate]:
+def candidates(
+    model: str, profile: HardwareProfile, job: Job, folder: Path, points: Container[str] | None = None
+) -> list[Candidate]:
     """Emits every way to train into a folder of its own beneath `folder`, and returns them.
 
     Args:
@@ -43,9 +45,12 @@ def candidates(model: str, profile: HardwareProfile, job: Job, folder: Path) -> 
         profile: The machine.
         job: The batch, with a fixed micro-batch size, so that all of them do the same work.
         folder: Where to write.
+        points: Names of those of the space to take; None: all.
     """
     found = [_candidate(plan(model, profile, job), "plan", "plan", folder)]
     for name, given in _points(model, profile, job):
+        if points is not None and name not in points:
+            continue
         found.append(_candidate(given, name, "point", folder))
     for stage in DEFAULT_STAGES:
         given = estimate(model, profile, job, ds_config=_default_config(stage, job, profile, folder))

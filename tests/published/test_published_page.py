@@ -9,7 +9,7 @@ from decisions import Anchor
 from decisions_frontier import ratios
 from decisions_internevo import crossover, curves
 
-PAGE = (Path(__file__).parents[2] / "docs" / "published_decisions.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "published.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("anchor", [*curves(), *crossover(), *ratios()], ids=lambda anchor: anchor.figure)

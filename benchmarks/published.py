@@ -1,18 +1,21 @@
-"""Writes what papers decided beside what the planner decides: docs/published_decisions.md.
+"""Writes what papers measured and decided beside what the planner predicts and decides: docs/published.md.
 
-    .venv/bin/python benchmarks/published_decisions.py --out docs/published_decisions.md
+    .venv/bin/python benchmarks/published.py --out docs/published.md
 
-The models are traced here; nothing is measured. `tests/published/decisions_*.py` say what was changed of the shipped
-machines and what was fitted, `tests/published/test_decisions_*.py` hold the figures, and published_decisions_text.md
-has the page's text, with a place for each table and figure.
+The models are traced here; nothing is measured. `tests/published/volumes.py` and `decisions_*.py` say what was changed
+of the shipped machines and what was fitted, the tests beside them hold the figures, and published_text.md has the
+page's text, with a place for each table and figure.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import math
+import statistics
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "published"))
@@ -23,9 +26,10 @@ import decisions_frontier as frontier
 import decisions_internevo as internevo
 import decisions_zeropp as zeropp
 import test_amsp
+import volumes
 from decisions import Anchor
 
-TEXT = Path(__file__).with_name("published_decisions_text.md")
+TEXT = Path(__file__).with_name("published_text.md")
 
 
 def main() -> None:
@@ -34,22 +38,73 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the page to write; default: standard output")
     out = parser.parse_args().out
     warnings.simplefilter("ignore")
-    text = TEXT.read_text(encoding="utf-8").format(**of_amsp(), **of_internevo(), **of_zeropp(), **of_frontier())
+    found = tables()
+    text = TEXT.read_text(encoding="utf-8").format(
+        summary=summary(found),
+        day=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        states=states_table(found["zero_table1"]),
+        stage_volumes=table_of(found["zero_volume"], "models received by a rank"),
+        crossing_volumes=table_of(found["zeropp_volume"], "models sent to a node"),
+        **of_amsp(),
+        **of_internevo(),
+        **of_zeropp(),
+        **of_frontier(),
+    )
     if out:
         out.write_text(text, encoding="utf-8")
     else:
         print(text, end="")
 
 
+def tables() -> dict[str, tuple[Anchor, ...]]:
+    """Returns the figures of each table of `published.json` that has figures; AMSP's table IV has decisions alone."""
+    return {
+        "zero_table1": volumes.states(),
+        "zero_volume": volumes.stage_volumes(),
+        "zeropp_volume": volumes.crossing_volumes(),
+        "zeropp_tutorial": zeropp.phases(),
+        "zeropp_throughput": zeropp.ratios(),
+        "amsp_table5": amsp_rates(),
+        "internevo_zero1": internevo.curves(),
+        "frontier": frontier.ratios(),
+    }
+
+
+def summary(found: Mapping[str, Sequence[Anchor]]) -> str:
+    """Returns a line for each table: its figures and their errors; of a published 0, the difference."""
+    lines = ["| table | figures | median error | 90 % | worst |", "|---|---:|---:|---:|---:|"]
+    for name, anchors in found.items():
+        errors = sorted(abs(each.error) if each.published else abs(each.predicted) for each in anchors)
+        ninth = errors[math.ceil(0.9 * len(errors)) - 1]
+        cells = (statistics.median(errors), ninth, errors[-1])
+        lines.append(f"| {name} | {len(errors)} | " + " | ".join(_percent(each) for each in cells) + " |")
+    return "\n".join(lines)
+
+
+def states_table(anchors: Sequence[Anchor]) -> str:
+    """Returns ZeRO's table, published and predicted in each cell."""
+    by_row: dict[str, list[Anchor]] = {}
+    for each in anchors:
+        by_row.setdefault(each.figure.rpartition(", ")[0], []).append(each)
+    lines = ["| model, ranks | os | os+g | os+g+p |", "|---|---:|---:|---:|"]
+    for row, of_row in by_row.items():
+        lines.append(f"| {row} | " + " | ".join(f"{each.published:g} / {each.predicted:.5g}" for each in of_row) + " |")
+    return "\n".join(lines)
+
+
+def amsp_rates() -> tuple[Anchor, ...]:
+    """Returns AMSP's table V."""
+    table = test_amsp.published()["amsp_table5"]
+    return tuple(
+        Anchor("", f"{model}, {m}", "", test_amsp.tokens_per_s(model, m), float(table[model][m]))
+        for model, m in test_amsp.ROWS
+    )
+
+
 def of_amsp() -> dict[str, str]:
     """Returns what the text has places for."""
     rows = [amsp_row(model, num_nodes) for model in amsp.MODELS for num_nodes in amsp.NODES]
     worst = max(amsp.choice(model, num_nodes).slower for model in amsp.MODELS for num_nodes in amsp.NODES)
-    table = test_amsp.published()["amsp_table5"]
-    rates = [
-        Anchor("", f"{model}, {m}", "", test_amsp.tokens_per_s(model, m), float(table[model][m]))
-        for model, m in test_amsp.ROWS
-    ]
     head = (
         "| model | ranks | M | AMSP's | GiB | ours | slower | slowest | in a timeline | ZeRO-3 there "
         "| ours where nothing is hidden | slower | ZeRO-3 |\n"
@@ -58,7 +113,7 @@ def of_amsp() -> dict[str, str]:
     return {
         "amsp": head + "\n".join(rows),
         "amsp_worst": _percent(worst),
-        "rates": table_of(rates, "row"),
+        "rates": table_of(amsp_rates(), "row"),
         "fixed_s": f"{test_amsp.FIXED_S}",
     }
 
@@ -129,7 +184,7 @@ def table_of(anchors: Iterable[Anchor], what: str) -> str:
     """Returns published figures beside predicted ones."""
     rows = [
         f"| {each.run + ': ' if each.run else ''}{each.figure} | {each.published:.4g} | {each.predicted:.4g} "
-        f"| {each.error * 100:+.1f} % |"
+        f"| {f'{each.error * 100:+.1f} %' if each.published else '–'} |"
         for each in anchors
     ]
     return "\n".join((f"| {what} | published | predicted | error |", "|---|---:|---:|---:|", *rows))
