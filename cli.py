@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -43,8 +44,10 @@ from planner.report.screen import Screen, json_text
 
 if TYPE_CHECKING:
     from hw_profiles.schema import HardwareProfile
+    from planner.calibrate import Calibrated
     from planner.model_graph import ModelGraph
     from planner.plan import ParetoPoint, Plan
+    from planner.run.run_report import RunReport
 
 app = typer.Typer(
     name="shardplan",
@@ -216,23 +219,49 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Of the initial weights and of generated data.")] = 0,
     hostfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Lines of `host slots=n`.")] = None,
     data: Annotated[str | None, typer.Option(metavar="FILE.py:CALLABLE", help="Data in place of generated.")] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan's profile with what was measured folded in.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Launch the emitted files, and show what was measured beside what was predicted."""
+    """Launch the emitted files, and show what was measured beside what was predicted.
+
+    With --calibrate, compute and messages are timed by themselves too, and the next plan is made with
+    `--hardware FILE`.
+    """
     from planner.report.progress import run_progress
     from planner.report.run import run_page
     from planner.run.run import run as launch
 
     screen = Screen(as_json)
+    if calibrate is not None:
+        from hw_profiles.save import check_writable
+
+        check_writable(calibrate)
+        read_folder(folder)
     try:
         with run_progress(steps) as on_step:
-            report = launch(folder, steps=steps, seed=seed, hostfile=hostfile, data=data, on_progress=on_step)
+            report = launch(
+                folder,
+                steps=steps,
+                seed=seed,
+                hostfile=hostfile,
+                data=data,
+                on_progress=on_step,
+                apart=calibrate is not None,
+            )
     except KeyboardInterrupt as error:
         raise RunError("interrupted; all ranks were ended") from error
+    if not as_json:
+        screen.page(run_page(report))
+    if calibrate is not None:
+        from planner.report.calibration import calibration_page
+
+        calibrated = _calibrated(read_folder(folder), report, calibrate)
+        if not as_json:
+            screen.page(calibration_page(calibrated, calibrate))
     if as_json:
         screen.document(json_text(report.model_dump(mode="json")))
-    else:
-        screen.page(run_page(report))
 
 
 @app.command()
@@ -257,7 +286,9 @@ def explain(
         from planner.machine import machine
         from planner.report.explanation import explanation_page
 
-        explanation = explanation_of(planned.plan, planned.graph, machine(planned.profile, planned.plan.job.precision))
+        explanation = explanation_of(
+            planned.plan, planned.graph, machine(planned.profile, planned.plan.job.precision, planned.graph)
+        )
         document, page = explanation.model_dump(mode="json"), explanation_page(explanation)
     else:
         from planner.pipeline import why_not as compared
@@ -399,9 +430,19 @@ def _show_timeline(planned: PlannedFolder, screen: Screen) -> None:
     from planner.report.timeline import timeline_page
 
     plan, graph = planned.plan, planned.graph
-    timeline = timeline_of(plan, graph, machine(planned.profile, plan.job.precision))
+    timeline = timeline_of(plan, graph, machine(planned.profile, plan.job.precision, graph))
     screen.page("")
     screen.page(timeline_page(timeline, plan, [block.name for block in graph.workload.blocks]))
+
+
+def _calibrated(planned: PlannedFolder, report: RunReport, out: Path) -> Calibrated:
+    """Writes the plan's profile with what a run found."""
+    from hw_profiles.save import save
+    from planner.calibrate import calibrate
+
+    found = calibrate(planned, report, datetime.now(tz=UTC).date())
+    save(found.profile, out)
+    return found
 
 
 def _one_strategy(degrees: Degrees | None, secondary_degree: int | None, ds_config: Path | None) -> None:

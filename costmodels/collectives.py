@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -25,6 +25,8 @@ __all__ = ["CollectiveTime", "ModelledPhase", "ModelledTime", "collective_time",
 
 _DOUBTED = 2.0
 """A last segment that goes on faster or slower than the model by more than this factor is noise."""
+_ALIKE = math.log(1.5)
+"""Of sizes whose ratio is less, what a run found for one holds for the other."""
 
 
 def collective_time(
@@ -36,7 +38,7 @@ def collective_time(
     below and above, the model held to its ends (then "modelled"). Without one,
     `modelled_time` counts; where the operation was measured in groups of another shape over the same outermost level,
     it tells which message is in the same regime there (where nothing starts up: takes as long), and that curve says how
-    long that really is.
+    long that really is. What a run found for messages of about this size corrects all of it.
 
     Args:
         operation: What is run.
@@ -50,6 +52,19 @@ def collective_time(
     """
     if degree_from == degree_to or message_bytes == 0:
         return CollectiveTime(0.0, "modelled")
+    known = _uncorrected(operation, degree_from, degree_to, message_bytes, network)
+    near = [
+        (abs(math.log(each.message_bytes / message_bytes)), each.factor)
+        for each in network.factors
+        if (each.operation, each.degree_from, each.degree_to) == (operation, degree_from, degree_to)
+    ]
+    distance, factor = min(near, default=(math.inf, 1.0))
+    return known if distance > _ALIKE else replace(known, seconds=known.seconds * factor)
+
+
+def _uncorrected(
+    operation: Operation, degree_from: int, degree_to: int, message_bytes: int, network: Network
+) -> CollectiveTime:
     for curve in network.curves:
         if (curve.operation, curve.degree_from, curve.degree_to) == (operation, degree_from, degree_to):
             return _read_off(curve, message_bytes, network)

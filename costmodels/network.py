@@ -37,6 +37,17 @@ class NetworkCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageFactor:
+    """What runs found messages of one size to take, over what curves and levels say."""
+
+    operation: Operation
+    degree_from: int
+    degree_to: int
+    message_bytes: int
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """Levels inner first, and what was measured."""
 
@@ -48,6 +59,7 @@ class Network:
     """Seconds that a call of an operation takes besides its start-ups; 0 if not given."""
     startups_hidden: float = 0.0
     """Part of the lesser of start-ups and transfer that hides behind the greater, from 0 to 1."""
+    factors: tuple[MessageFactor, ...] = ()
 
     @property
     def world_size(self) -> int:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from costmodels.degrees import fill
-from hw_profiles.devices import Device, Frozen, Host, UnknownDevice, whether_known
+from hw_profiles.devices import Device, Frozen, Host, Precision, UnknownDevice, whether_known
 from hw_profiles.errors import ProfileError
 
 Operation = Literal["all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all"]
@@ -94,6 +94,48 @@ class Pair(Frozen):
     """Seconds of the smallest message."""
 
 
+class MessageFactor(Frozen):
+    """What runs found messages of one size to take, over what the rest of the profile says."""
+
+    operation: Operation
+    degree_from: PositiveInt
+    degree_to: PositiveInt
+    bytes: PositiveInt
+    """The full message, before sharding."""
+    factor: PositiveFloat
+
+
+class ComputeFactor(Frozen):
+    """What runs found the compute of a model to take, over what the device's figures say."""
+
+    model: str
+    num_params: PositiveInt
+    precision: Precision
+    factor: PositiveFloat
+
+
+class Calibration(Frozen):
+    """What runs corrected. It holds for the messages and the models of these runs, and touches nothing else."""
+
+    messages: tuple[MessageFactor, ...] = ()
+    compute: tuple[ComputeFactor, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_each_once(self) -> Self:
+        kinds = [(each.operation, each.degree_from, each.degree_to, each.bytes) for each in self.messages]
+        models = [(each.model, each.num_params, each.precision) for each in self.compute]
+        for name, keys in (("messages", kinds), ("compute", models)):
+            if len(set(keys)) < len(keys):
+                raise ValueError(f"calibration.{name} has two factors for one of {sorted(map(str, keys))}")
+        return self
+
+    def compute_factor(self, model: str, num_params: int, precision: Precision) -> float:
+        """Returns the factor of a model's compute; 1 where no run of it was folded in."""
+        key = (model, num_params, precision)
+        found = (each.factor for each in self.compute if (each.model, each.num_params, each.precision) == key)
+        return next(found, 1.0)
+
+
 class HardwareProfile(Frozen):
     """A machine. `levels` inner first; the product of their sizes is the number of ranks."""
 
@@ -126,6 +168,8 @@ class HardwareProfile(Frozen):
     pairs: tuple[Pair, ...] = ()
     links: tuple[Link, ...] = ()
     """The wires inside one node, where they are known."""
+    calibration: Calibration | None = None
+    """What runs corrected; None: nothing."""
     warnings: tuple[str, ...] = ()
     """What was odd in what the profile was made from: for people."""
     sources: dict[str, str]

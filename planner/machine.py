@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodels.network import DeviceSpeed, HostSpeed, Network, NetworkCurve, NetworkLevel
+from costmodels.network import DeviceSpeed, HostSpeed, MessageFactor, Network, NetworkCurve, NetworkLevel
 from costmodels.strategy import Precision
-from hw_profiles.schema import HardwareProfile
+from hw_profiles.schema import Calibration, HardwareProfile
 from planner.errors import InputError
+from planner.model_graph import ModelGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,13 @@ class Machine:
         return tuple(level.size for level in self.network.levels)
 
 
-def machine(profile: HardwareProfile, precision: Precision) -> Machine:
+def machine(profile: HardwareProfile, precision: Precision, graph: ModelGraph | None = None) -> Machine:
     """Returns the machine of a profile when it computes in `precision`.
+
+    Args:
+        profile: What is known of it.
+        precision: Of its products.
+        graph: The model that it computes, which runs of may have told how fast it is; None: any.
 
     Raises:
         InputError: The device does not compute in this precision.
@@ -47,6 +53,8 @@ def machine(profile: HardwareProfile, precision: Precision) -> Machine:
         raise InputError(
             f"{profile.name}: the profile of {device.name} has no speed for {precision}; use --precision {known}"
         )
+    calibration = profile.calibration or Calibration()
+    slower = calibration.compute_factor(graph.name, graph.workload.num_params, precision) if graph else 1.0
     return Machine(
         network=Network(
             levels=tuple(
@@ -72,11 +80,15 @@ def machine(profile: HardwareProfile, precision: Precision) -> Machine:
                 )
                 for curve in profile.curves
             ),
+            factors=tuple(
+                MessageFactor(each.operation, each.degree_from, each.degree_to, each.bytes, each.factor)
+                for each in calibration.messages
+            ),
         ),
         speed=DeviceSpeed(
-            device.matmul_flop_per_s[precision],
-            device.memory_bytes_per_s,
-            device.operator_launch_s,
+            device.matmul_flop_per_s[precision] / slower,
+            device.memory_bytes_per_s / slower,
+            device.operator_launch_s * slower,
             device.overlap,
             _host(profile),
         ),

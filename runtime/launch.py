@@ -59,7 +59,7 @@ def _run(settings: Settings, options: Options, ranks: Ranks) -> dict[str, Any]:
         return Trainer(engine, samples, settings, ranks)
 
     if options.record:
-        return measure(make_trainer, options.steps, ranks, progress.step)
+        return measure(make_trainer, options.steps, ranks, progress.step, apart=options.calibrate)
     if options.checkpoint is not None:
         return _train_with_checkpoints(make_trainer, options, options.checkpoint, progress)
     return train(make_trainer(), options.steps, progress.step)

@@ -28,6 +28,8 @@ class Options:
     model: str | None
     report: Path | None
     record: bool
+    calibrate: bool
+    """Also time compute and messages by themselves."""
     watch: Path | None
     """Folder for `progress.jsonl` and `failure-RANK.json`, read by `shardplan run`."""
     checkpoint: Path | None = None
@@ -90,6 +92,7 @@ def parse_options(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--model", metavar="MODEL", help="where the model is on this machine, if not where it was")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write losses, seconds and measurements as JSON")
     parser.add_argument("--record", action="store_true", help="measure memory and traffic too (runs a step more)")
+    parser.add_argument("--calibrate", action="store_true", help="with --record: time compute and messages apart too")
     parser.add_argument("--watch", type=Path, metavar="FOLDER", help="write progress and failures for a watcher")
     parser.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save the last step there")
     parser.add_argument("--checkpoint-every", type=_positive, metavar="K", help="and each K steps before it")
@@ -98,6 +101,8 @@ def parse_options(arguments: Sequence[str] | None) -> Options:
     given = parser.parse_args(arguments)
     if given.checkpoint is None and (given.checkpoint_every is not None or given.resume):
         parser.error("--checkpoint-every and --resume need --checkpoint FOLDER")
+    if given.calibrate and not given.record:
+        parser.error("--calibrate needs --record")
     if given.checkpoint is not None and given.record:
         parser.error("--record measures some steps more than --steps: leave out --checkpoint")
     return Options(
@@ -107,6 +112,7 @@ def parse_options(arguments: Sequence[str] | None) -> Options:
         given.model,
         given.report,
         given.record,
+        given.calibrate,
         given.watch,
         given.checkpoint,
         given.checkpoint_every,

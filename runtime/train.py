@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,15 +12,21 @@ import torch
 import torch.distributed as dist
 
 from runtime.data import Samples, samples_of_rank
+from runtime.fsdp.groups import Groups
 from runtime.load_model import cast_floats, loss_of, map_tensors
 from runtime.ranks import Ranks
 from runtime.record_memory import MemoryRecorder
-from runtime.record_traffic import RecordTraffic
+from runtime.record_traffic import RecordedMessage, RecordTraffic
 from runtime.settings import Settings
+from runtime.time_compute import TimeCompute
+from runtime.time_messages import time_messages
 
 WARM_UP_STEPS = 3
 """Steps before the timed ones. The first makes the optimizer states, and DeepSpeed's stage 3 records the order of
 modules in it; the second is the first to prefetch. Memory is recorded in these steps, and no later."""
+
+COMPUTED_STEPS = 5
+"""Steps of which compute is timed."""
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -110,17 +116,24 @@ def train(trainer: Trainer, num_steps: int, on_step: Callable[[int, Step], None]
 
 
 def measure(
-    make_trainer: Callable[[], Trainer], num_steps: int, ranks: Ranks, on_step: Callable[[int, Step], None]
+    make_trainer: Callable[[], Trainer],
+    num_steps: int,
+    ranks: Ranks,
+    on_step: Callable[[int, Step], None],
+    *,
+    apart: bool = False,
 ) -> dict[str, Any]:
     """Trains and returns {steps, measured, warnings}; `step_s` is the median of steps in which nothing is recorded.
 
-    Runs WARM_UP_STEPS + 1 steps at least and one more for the traffic; of all, the first `num_steps` are reported.
+    Runs WARM_UP_STEPS + 1 steps at least and one more for the traffic; of all, the first `num_steps` are reported. For
+    `apart`, COMPUTED_STEPS more are timed without the waiting for messages, and the messages by themselves.
 
     Args:
         make_trainer: Builds model and engine; the memory of that is recorded too.
         num_steps: Steps to report.
         ranks: This process.
         on_step: Told of each step to report.
+        apart: Returns {apart} too: seconds of compute and of messages.
     """
     steps: list[Step] = []
     with MemoryRecorder(ranks.device) as memory:
@@ -138,6 +151,7 @@ def measure(
             on_step(index, steps[-1])
     with RecordTraffic() as traffic:
         trainer.local_step()
+    timed = {"apart": _apart(trainer, traffic.messages, ranks)} if apart else {}
     use = memory.use()
     figures = {
         "memory": {"peak_bytes": use.peak_bytes, "at_rest_bytes": use.at_rest_bytes},
@@ -146,7 +160,26 @@ def measure(
     }
     return {
         "steps": [asdict(step) for step in steps[:num_steps]],
+        **timed,
         **_worst(figures, statistics.median(step.seconds for step in steps[WARM_UP_STEPS:])),
+    }
+
+
+def _apart(trainer: Trainer, messages: Sequence[RecordedMessage], ranks: Ranks) -> dict[str, Any]:
+    """Returns the mean rank's seconds of compute in each of some steps, and the seconds of each message."""
+    computed: list[float] = []
+    for _ in range(COMPUTED_STEPS):
+        with TimeCompute(ranks.device) as timed:
+            _, seconds = trainer.local_step()
+        computed.append(timed.compute_s(seconds))
+    gathered: list[list[float]] = [[] for _ in range(ranks.world_size)]
+    dist.all_gather_object(gathered, computed)
+    # Ranks that a plan does not treat alike send other messages; the first one's are what was planned.
+    chosen: list[Any] = [messages]
+    dist.broadcast_object_list(chosen, src=0)
+    return {
+        "compute_s": [statistics.fmean(of_step) for of_step in zip(*gathered, strict=True)],
+        "messages": [asdict(each) for each in time_messages(chosen[0], Groups(), ranks.device)],
     }
 
 

@@ -68,7 +68,7 @@ def setting(graph: ModelGraph, profile: HardwareProfile, job: Job) -> Setting:
     return Setting(
         graph=graph,
         profile=profile,
-        machine=(seen := machine(profile, job.precision)),
+        machine=(seen := machine(profile, job.precision, graph)),
         job=job,
         shapes=tuple(
             replace(shape, ranks_per_node=seen.ranks_per_node, level_sizes=seen.level_sizes)

@@ -20,5 +20,5 @@ def report_of(plan: Plan, graph: ModelGraph, profile: HardwareProfile) -> str:
         graph: The model that it was planned from.
         profile: The machine that it was planned for.
     """
-    timeline = timeline_of(plan, graph, machine(profile, plan.job.precision))
+    timeline = timeline_of(plan, graph, machine(profile, plan.job.precision, graph))
     return report_html(plan, timeline, [block.name for block in graph.workload.blocks])

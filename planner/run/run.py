@@ -21,7 +21,7 @@ from planner.report.figures import plural
 from planner.run.hostfile import Host, read_hostfile
 from planner.run.launch_command import launch_command
 from planner.run.rank_failure import find_failure
-from planner.run.run_report import Figures, RunReport, RunStep, predicted_figures
+from planner.run.run_report import Figures, RunReport, RunStep, TimedApart, predicted_figures
 from planner.run.watch_ranks import NoProgressError, watch_ranks
 
 OnProgress = Callable[[int, float, float], None]
@@ -42,6 +42,7 @@ def run(
     model: str | None = None,
     on_progress: OnProgress | None = None,
     timeout_s: float = 1800.0,
+    apart: bool = False,
 ) -> RunReport:
     """Runs the plan in `folder`, writes `run.json` there, and returns the same.
 
@@ -54,6 +55,7 @@ def run(
         model: Where the model is, if not where it was planned from.
         on_progress: Told of each step.
         timeout_s: Longest time without progress; the first step of a large model takes minutes.
+        apart: Also time compute and messages by themselves, which `calibrate` needs.
 
     Raises:
         InputError: The folder is damaged or another run is under way in it, or this machine or the hostfile does not
@@ -67,7 +69,7 @@ def run(
         _check_devices(plan)
     with _alone_in(folder):
         logs = _fresh_logs(folder)
-        options = _options(logs, steps, seed, data, model)
+        options = [*_options(logs, steps, seed, data, model), *(["--calibrate"] if apart else [])]
         _launch(plan, launch_command(plan, folder, logs, hosts, options), logs, on_progress, timeout_s)
         return _write_report(plan, folder, logs)
 
@@ -222,6 +224,7 @@ def _write_report(plan: Plan, folder: Path, logs: Path) -> RunReport:
         measured=Figures.model_validate(document["measured"]),
         predicted=predicted_figures(plan.predicted),
         warnings=tuple(warnings),
+        apart=TimedApart.model_validate(document["apart"]) if "apart" in document else None,
     )
     (folder / REPORT_FILE).write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return report

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_serializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
+from costmodels.engine import Operation
 from planner.plan import Predicted
 
 
@@ -62,6 +63,30 @@ class Figures(_Frozen):
     """Sorted by operation and degrees."""
 
 
+class TimedMessage(_Frozen):
+    """A message that the step sends, timed by itself."""
+
+    operation: Operation
+    degree_from: int
+    degree_to: int
+    bytes: int
+    """The full message, before sharding."""
+    count: int
+    """Of this size in a step."""
+    seconds: float
+    """Of the slowest rank, all groups of the kind at once."""
+    spread: float
+    """Interquartile range of the timings over their median."""
+
+
+class TimedApart(_Frozen):
+    """What a run with `--calibrate` timed beside its steps."""
+
+    compute_s: tuple[float, ...] = Field(min_length=1)
+    """Of some steps, without the waiting for messages; the mean of the ranks."""
+    messages: tuple[TimedMessage, ...]
+
+
 class RunReport(_Frozen):
     """A finished run."""
 
@@ -69,6 +94,8 @@ class RunReport(_Frozen):
     measured: Figures
     predicted: Figures
     warnings: tuple[str, ...] = ()
+    apart: TimedApart | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Compute and messages by themselves, where a run was asked to calibrate."""
 
 
 def predicted_figures(predicted: Predicted) -> Figures:
