@@ -5,9 +5,9 @@ that load a level of its own are over: so messages of one kind of group run in t
 two kinds that share links take turns on them (which takes as long as sharing their bandwidth), and kinds with no level
 in common run at once. That all groups of one kind run at once is in a message's own time.
 
-Where communication takes the ranks' own cores (overlap phi < 1), compute and communication beside each other both run
-at 1 / (2 - phi) of their speed, and messages take turns whatever their levels: c of compute beside k of communication
-take c + k - phi min(c, k), as in `costmodels.step`; at phi = 0, the sum.
+Where communication takes the ranks' own cores (overlap phi < 1), what runs at once slows each other down: n of compute
+and messages run at 1 / (1 + (n - 1) (1 - phi)) of their speed. So c of compute beside k of communication take
+c + k - phi min(c, k), as in `costmodels.step`. At phi = 0 that is the sum, and messages take turns whatever their levels.
 
 Time is counted in `OVERLAP_PARTS` of a nanosecond, so that it is whole; each part of the step ends on a nanosecond.
 """
@@ -92,16 +92,16 @@ class _Playing:
         self.position = 0
         """Of the instruction that compute has come to."""
         overlap_parts = int(min(1.0, step.machine.speed.overlap) * OVERLAP_PARTS)
-        self.alone, self.beside = OVERLAP_PARTS, 2 * OVERLAP_PARTS - overlap_parts
-        """Moments that a nanosecond of work takes."""
+        self.alone, self.further = OVERLAP_PARTS, OVERLAP_PARTS - overlap_parts
+        """Moments that a nanosecond of work takes, and those that it takes more for each other that runs."""
         self.starts = [each for each in part.instructions if isinstance(each, Start)]
         messages = tuple(start.message for start in self.starts)
         self.durations_ns = [
             each_ns for each_ns, _ in message_times(messages, step.machine.network, step.machine.speed)
         ]
         self.levels = [1] * len(messages)
-        """What each message loads, a bit for a level: all the same where ranks send with their own cores."""
-        if overlap_parts == OVERLAP_PARTS:
+        """What each message loads, a bit for a level: all the same where ranks send with nothing but their cores."""
+        if overlap_parts:
             sizes = tuple(level.size for level in step.machine.network.levels)
             self.levels = [_levels(message.degree_from, message.degree_to, sizes) for message in messages]
         self.started = 0
@@ -181,7 +181,7 @@ class _Playing:
             return
         running = [*self.sending.values()] if computing is None else [*self.sending.values(), computing]
         passed_ns = min([each.left_ns for each in running])
-        pace = self.alone if computing is None else self.beside
+        pace = self.alone + (len(running) - 1) * self.further
         self.now += passed_ns * pace
         exposed = passed_ns * (pace if computing is None else pace - self.alone)
         if exposed:
