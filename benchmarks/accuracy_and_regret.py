@@ -49,7 +49,8 @@ TIMED_STEPS = ((2.0, 3), (6.0, 2), (float("inf"), 1))
 def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProfile, keep: Path) -> dict[str, Any]:
     """Returns what every way to train the scenario's model was predicted to do, and did."""
     with tempfile.TemporaryDirectory() as name:
-        found = _emitted(scenario, profile, Path(name))
+        folder = Path(name)
+        found = candidates(_traced(scenario, folder), profile, _job(scenario, profile), folder / "candidates")
         _record(found, profile.world_size, keep)
         for is_plain in (False, True):
             for num_timed in (number for _, number in TIMED_STEPS):
@@ -63,7 +64,7 @@ def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProf
                     *(("--plain",) if is_plain else ()),
                 ]
                 if chosen:
-                    cluster.run(_runner(chosen, Path(name), options), timeout_s=300.0 * len(chosen))
+                    cluster.run(_runner(chosen, folder, options), timeout_s=300.0 * len(chosen))
         rows = [_row(each, keep) for each in found]
     return {
         "name": scenario.name,
@@ -72,10 +73,6 @@ def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProf
         "levels": [level.size for level in profile.levels],
         "rows": rows,
     }
-
-
-def _emitted(scenario: Scenario, profile: HardwareProfile, folder: Path) -> list[Candidate]:
-    return candidates(_traced(scenario, folder), profile, _job(scenario, profile), folder / "candidates")
 
 
 def _record(found: Sequence[Candidate], world_size: int, keep: Path) -> None:

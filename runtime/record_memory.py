@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,8 @@ from runtime.in_flight import settle
 
 # The profiler announces every start and stop on standard error below this level (kineto's Logger, torch 2.13).
 _QUIET_KINETO_LOG_LEVEL = "99"
+_GIVEN_UP_S = 0.05
+"""For a thread of gloo to be given a core, where ranks share few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +136,10 @@ class _CpuMeter:
 
     def _read(self) -> tuple[int, int]:
         # A thread of gloo notes what it allocates for a message in the profile of whoever began it, and torch 2.13 does
-        # not guard what it reads meanwhile. What is copied for a message in flight is no memory at rest either.
+        # not guard what it reads meanwhile. What is copied for a message in flight is no memory at rest either; the
+        # thread gives it up a moment after the message has come.
         settle()
+        time.sleep(_GIVEN_UP_S)
         torch.empty(1)  # an event at the end, so that the last total is the present one
         result = torch._C._autograd._disable_profiler()
         totals = [

@@ -7,7 +7,8 @@ in common run at once. That all groups of one kind run at once is in a message's
 
 Where communication takes the ranks' own cores (overlap phi < 1), what runs at once slows each other down: n of compute
 and messages run at 1 / (1 + (n - 1) (1 - phi)) of their speed. So c of compute beside k of communication take
-c + k - phi min(c, k), as in `costmodels.step`. At phi = 0 that is the sum, and messages take turns whatever their levels.
+c + k - phi min(c, k), as in `costmodels.step`. At phi = 0 that is the sum, and messages take turns whatever their
+levels.
 
 Time is counted in `OVERLAP_PARTS` of a nanosecond, so that it is whole; each part of the step ends on a nanosecond.
 """

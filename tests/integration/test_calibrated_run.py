@@ -19,7 +19,7 @@ from planner.trace import trace
 
 GPT = Path(__file__).parents[2] / "examples" / "gpt.py"
 JOB = Job(
-    global_batch_size=4, micro_batch_size=1, sequence_length=64, precision="fp32", recompute="none", offload="none"
+    global_batch_size=8, micro_batch_size=2, sequence_length=128, precision="fp32", recompute="none", offload="none"
 )
 WRONG = 8.0
 
@@ -27,9 +27,9 @@ WRONG = 8.0
 @pytest.fixture(scope="module")
 def graph():
     source = ModelSource(
-        spec=f"{GPT}:gpt", kind="file", arguments={"width": "128", "depth": "4", "heads": "4", "vocab": "1024"}
+        spec=f"{GPT}:gpt", kind="file", arguments={"width": "256", "depth": "4", "heads": "4", "vocab": "2048"}
     )
-    return trace(source, precision="fp32", device="cpu", sequence_length=64)
+    return trace(source, precision="fp32", device="cpu", sequence_length=128)
 
 
 @pytest.fixture(scope="module")
