@@ -50,6 +50,7 @@ def measured(kinds: tuple[tuple[int, int], ...], num_nodes: int = 2, ranks: int 
         "memory_bytes_per_s": 8e9,
         "link_bytes_per_s": 4e9,
         "operator_launch_s": 4e-6,
+        "overlap": 0.25,
         "curves": tuple(curve(operation, *kind) for kind in kinds for operation in OPERATIONS),
         "transport": "gloo over TCP, interface lo",
         "how": "by hand",
@@ -69,6 +70,11 @@ def test_the_model_of_a_profile_gives_the_measured_seconds_back(operation: Opera
     for size_bytes in (1 << 12, 1 << 20, 1 << 26):
         truth_s = modelled_time(operation, inner, outer, size_bytes, TRUTH).seconds
         assert modelled_time(operation, inner, outer, size_bytes, network).seconds == pytest.approx(truth_s, rel=0.05)
+
+
+def test_what_runs_beside_compute_is_what_was_measured() -> None:
+    assert fitted().known_device.overlap == 0.25
+    assert "beside products" in fitted().sources["device.overlap"]
 
 
 def test_raw_points_and_pairs_stay() -> None:
