@@ -8,7 +8,8 @@ Each cluster (network namespaces as nodes, joined by shaped links) is profiled b
 model is planned, and then trained in every way there is: all points of both engines, the plan, DeepSpeed's defaults,
 and PyTorch's `fully_shard` by itself. Memory and messages do not depend on the links: they are recorded once for all
 clusters, without shaping; what is timed on the links records nothing.
-What was measured is kept beneath `--keep`; `--again` writes the page of all that is there without measuring.
+What was measured is kept beneath `--keep`; `--again` writes the page of all that is there without measuring. The page
+has the predictions of the present code, of the profile that was measured on each cluster; the plan is that of the day.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from accuracy_plots import plot_regret, plot_steps
 from collectives_accuracy import profile_of
 from emulated_cluster import EmulatedCluster, emulated_cluster
 from scenarios import SCENARIOS, Cluster, Scenario
-from strategy_space import Candidate, candidates
+from strategy_space import Candidate, candidates, predictions
 
 from hw_profiles.load import read_profile
 from hw_profiles.save import save
@@ -178,12 +179,25 @@ def main() -> None:
     order = {scenario.name: place for place, scenario in enumerate(SCENARIOS)}
     kept = [json.loads(path.read_text()) for path in given.keep.glob("scenario-*.json")]
     kept.sort(key=lambda each: order.get(each["name"], len(order)))
+    for scenario in SCENARIOS:
+        for each in kept:
+            if each["name"] == scenario.name:
+                _predict_again(each, scenario, read_profile(given.keep / f"profile-{scenario.cluster.name}.json"))
     plots = _plotted(kept, given.out) if given.plots and given.out else []
     text = page(kept, " ".join(["python", *sys.argv]), plots)
     if given.out:
         given.out.write_text(text)
     else:
         print(text)
+
+
+def _predict_again(kept: dict[str, Any], scenario: Scenario, profile: HardwareProfile) -> None:
+    """Sets the predictions of the present code in the place of those of the day; a plan's chose it, and stays."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = predictions(_traced(scenario, folder), profile, _job(scenario, profile), folder)
+    for row in kept["rows"]:
+        row["predicted"] = found.get(row["name"], row["predicted"])
 
 
 def _plotted(kept: Sequence[dict[str, Any]], out: Path) -> list[str]:

@@ -25,8 +25,11 @@ def ran(scenario: Kept) -> list[Row]:
 
 
 def predicted(scenario: Kept) -> list[Row]:
-    """Returns those of them that Shardplan says anything of: all but `fully_shard` by itself."""
-    return [row for row in ran(scenario) if row["role"] != "plain"]
+    """Returns those of them whose predictions are judged: the space and DeepSpeed's defaults.
+
+    Of `fully_shard` by itself nothing is said; a plan is one of the space, or joins several for classes of blocks.
+    """
+    return [row for row in ran(scenario) if row["role"] in ("point", "default")]
 
 
 def predicted_s(row: Row) -> float:

@@ -54,13 +54,26 @@ def candidates(
         found.append(_candidate(given, name, "point", folder))
     for stage in DEFAULT_STAGES:
         given = estimate(model, profile, job, ds_config=_default_config(stage, job, profile, folder))
-        found.append(_candidate(given, f"deepspeed default stage {stage}", "default", folder))
+        found.append(_candidate(given, _default_name(stage), "default", folder))
     for degree in dict.fromkeys((profile.world_size, profile.ranks_per_node)):
         asked = job.model_copy(update={"engine": "fsdp"})
         found.append(
             _candidate(estimate(model, profile, asked, (degree,) * 3), f"fully_shard {degree}", "plain", folder)
         )
     return found
+
+
+def predictions(model: str, profile: HardwareProfile, job: Job, folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns what is predicted now of every way to train that does not hang on a choice, by name."""
+    found = {name: given.predicted.model_dump(mode="json") for name, given in _points(model, profile, job)}
+    for stage in DEFAULT_STAGES:
+        given = estimate(model, profile, job, ds_config=_default_config(stage, job, profile, folder))
+        found[_default_name(stage)] = given.predicted.model_dump(mode="json")
+    return found
+
+
+def _default_name(stage: int) -> str:
+    return f"deepspeed default stage {stage}"
 
 
 def _points(model: str, profile: HardwareProfile, job: Job) -> Iterator[tuple[str, Plan]]:
