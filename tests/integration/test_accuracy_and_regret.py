@@ -27,6 +27,8 @@ from planner.trace import trace
 
 ROOT = Path(__file__).parents[2]
 MODEL = {"width": "128", "depth": "4", "heads": "4", "vocab": "4096"}
+LARGEST_MESSAGE_BYTES = 4 * 4096 * 128
+"""The embedding, or the head."""
 INSIDE_MBIT, BETWEEN_MBIT = 1000, 150
 RUN = (
     "plan",
@@ -79,10 +81,18 @@ def test_messages_are_exactly_those_that_were_predicted(rows: dict[str, Row]) ->
 
 
 def test_memory_is_what_was_predicted(rows: dict[str, Row]) -> None:
-    """Peaks are closer on larger models: of few blocks, what gloo's threads have not given up yet is a large part."""
-    errors = {name: (memory_error(row, "at_rest_bytes"), memory_error(row, "peak_bytes")) for name, row in rows.items()}
-    assert {name: each for name, each in errors.items() if abs(each[0]) > 0.01} == {}
-    assert {name: each for name, each in errors.items() if not -0.10 <= each[1] <= 0.05} == {}
+    """A peak may have one more message than was predicted: a thread of gloo gives it up late where links are slow."""
+    at_rest = {name: memory_error(row, "at_rest_bytes") for name, row in rows.items()}
+    assert {name: error for name, error in at_rest.items() if abs(error) > 0.01} == {}
+    late = {name: peak_bytes(row, "measured") - peak_bytes(row, "predicted") for name, row in rows.items()}
+    assert {name: size for name, size in late.items() if size > 1.02 * LARGEST_MESSAGE_BYTES} == {}
+    assert {
+        name: memory_error(row, "peak_bytes") for name, row in rows.items() if memory_error(row, "peak_bytes") > 0.05
+    } == {}
+
+
+def peak_bytes(row: Row, which: str) -> int:
+    return int(row[which]["memory"]["peak_bytes"])
 
 
 def test_what_is_predicted_to_take_twice_as_long_takes_longer(rows: dict[str, Row]) -> None:

@@ -47,7 +47,7 @@ def test_two_ranks_started_here_measure_every_collective_between_them(tmp_path: 
     assert profile.transport.startswith("gloo over TCP, interface ")
     assert profile.transport in profile.sources["curves"]
     device = profile.known_device
-    assert device.overlap == 0
+    assert 0 <= device.overlap <= 1
     assert device.memory_bytes > device.reserved_bytes > 50 << 20
     assert 1e-7 < device.operator_launch_s < 1e-3
     assert device.matmul_flop_per_s["fp32"] > 1e8
