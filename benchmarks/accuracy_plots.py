@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from accuracy_figures import Kept, measured_s, plan_of, predicted, predicted_s, ran, rivals
 
@@ -24,6 +25,7 @@ def plot_steps(kept: Sequence[Kept], path: Path) -> None:
     for factor in (0.8, 1.2):
         axes.plot(line, [end * factor for end in line], c="grey", lw=0.6, ls="--")
     axes.set(xscale="log", yscale="log", xlabel="predicted step, s", ylabel="measured step, s")
+    _plain_numbers(axes.xaxis, axes.yaxis)
     axes.legend(title="dashed: 20 % more or less")
     figure.tight_layout()
     figure.savefig(path)
@@ -48,7 +50,17 @@ def plot_regret(kept: Sequence[Kept], path: Path) -> None:
     axes.set(xscale="log", xlabel="measured step over the fastest way's", yticks=range(len(kept)))
     axes.set_yticklabels([scenario["name"] for scenario in kept], fontsize=7)
     axes.invert_yaxis()
-    axes.legend(loc="lower right")
+    _plain_numbers(axes.xaxis)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)
+
+
+def _plain_numbers(*of_axes: Any) -> None:
+    """Writes 2 in place of 2 x 10^0."""
+    from matplotlib.ticker import FormatStrFormatter
+
+    for each in of_axes:
+        each.set_major_formatter(FormatStrFormatter("%g"))
+        each.set_minor_formatter(FormatStrFormatter("%g"))
