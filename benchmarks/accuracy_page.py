@@ -32,9 +32,9 @@ MISSED = (
     "## What is missed",
     "",
     "- Peaks of DeepSpeed's stage 3 on stacked experts are told too low (`moe-12m`). An operator other than `linear`",
-    "  that takes a view of a parameter (`einsum`, `bmm`) has autograd save the view, and its memory stays when DeepSpeed",
-    "  partitions the parameter: here that of each layer's `down`, 8 x 2,359,296 bytes, which is the difference. The",
-    "  fsdp engine frees the memory itself, and has no such difference.",
+    "  that takes a view of a parameter (`einsum`, `bmm`) has autograd save the view, and its memory stays when",
+    "  DeepSpeed partitions the parameter: here that of each layer's `down`, 8 x 2,359,296 bytes, which is the",
+    "  difference. The fsdp engine frees the memory itself, and has no such difference.",
     "",
 )
 """Causes that were found; figures are in the tables."""
