@@ -44,6 +44,7 @@ def main() -> None:
         day=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         states=states_table(found["zero_table1"]),
         stage_volumes=table_of(found["zero_volume"], "models received by a rank"),
+        tutorial_memory=table_of(found["zeropp_tutorial, memory"], "MiB"),
         crossing_volumes=table_of(found["zeropp_volume"], "models sent to a node"),
         **of_amsp(),
         **of_internevo(),
@@ -56,6 +57,18 @@ def main() -> None:
         print(text, end="")
 
 
+FITTED = {
+    "zeropp_tutorial": "speed of products, efficiency of a port",
+    "zeropp_throughput": "the same",
+    "zeropp_throughput, ratio": "the same",
+    "amsp_table5": "speed of products, a constant",
+    "internevo_zero1": "speed of products at 8 GPUs",
+    "internevo_zero1, ratio": "the same",
+    "frontier": "efficiency of the network, M",
+}
+"""What was fitted to some of a table's own figures; of the others nothing was."""
+
+
 def tables() -> dict[str, tuple[Anchor, ...]]:
     """Returns the figures of each table of `published.json` that has figures; AMSP's table IV has decisions alone."""
     return {
@@ -63,21 +76,25 @@ def tables() -> dict[str, tuple[Anchor, ...]]:
         "zero_volume": volumes.stage_volumes(),
         "zeropp_volume": volumes.crossing_volumes(),
         "zeropp_tutorial": zeropp.phases(),
-        "zeropp_throughput": zeropp.ratios(),
+        "zeropp_tutorial, memory": volumes.tutorial_memory(),
+        "zeropp_throughput": tuple(each for each in zeropp.throughputs() if each.unit == "TFLOPS"),
+        "zeropp_throughput, ratio": zeropp.ratios(),
         "amsp_table5": amsp_rates(),
         "internevo_zero1": internevo.curves(),
+        "internevo_zero1, ratio": internevo.crossover(),
         "frontier": frontier.ratios(),
     }
 
 
 def summary(found: Mapping[str, Sequence[Anchor]]) -> str:
     """Returns a line for each table: its figures and their errors; of a published 0, the difference."""
-    lines = ["| table | figures | median error | 90 % | worst |", "|---|---:|---:|---:|---:|"]
+    lines = ["| table | figures | median error | 90 % | worst | fitted |", "|---|---:|---:|---:|---:|---|"]
     for name, anchors in found.items():
         errors = sorted(abs(each.error) if each.published else abs(each.predicted) for each in anchors)
         ninth = errors[math.ceil(0.9 * len(errors)) - 1]
         cells = (statistics.median(errors), ninth, errors[-1])
-        lines.append(f"| {name} | {len(errors)} | " + " | ".join(_percent(each) for each in cells) + " |")
+        figures = " | ".join(_percent(each) for each in cells)
+        lines.append(f"| {name} | {len(errors)} | {figures} | {FITTED.get(name, '')} |")
     return "\n".join(lines)
 
 
