@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from runtime.ranks import leave
+
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "reduce", "broadcast", "all_to_all")
 _TIMED_S = 0.04
 _MOST_IN_A_ROW = 50
@@ -42,8 +44,7 @@ def main() -> None:
                 rows.append(dict(zip(("operation", "degree_from", "degree_to", "bytes", "seconds"), row, strict=True)))
     if dist.get_rank() == 0:
         given.out.write_text(json.dumps(rows))
-    dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 def _own_group(degree_from: int, degree_to: int) -> dist.ProcessGroup:

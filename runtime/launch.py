@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from runtime.model_errors import UsageError
 from runtime.prepare import prepare_engine, prepare_reference, prepare_samples
-from runtime.ranks import LaunchError, Ranks, join
+from runtime.ranks import LaunchError, Ranks, join, leave
 from runtime.settings import Options, Settings, parse_options, read_settings
 from runtime.train import Step, Trainer, measure, train
 from runtime.without_noise import without_noise
@@ -42,7 +40,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         raise
     if ranks.is_first and options.report is not None:
         _write(options.report, report)
-    _leave()
+    leave()
     return 0
 
 
@@ -134,15 +132,3 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
-
-
-def _leave() -> None:
-    """Ends this rank once all are done.
-
-    With several gloo groups, torch 2.13 now and then aborts in the destructors that a normal exit runs ("terminate
-    called without an active exception"), which the launcher would take for a failed run.
-    """
-    dist.barrier()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

@@ -1,9 +1,10 @@
-"""Joins the process group, whichever launcher started this process: torchrun, deepspeed or srun."""
+"""Joins the process group, whichever launcher started this process (torchrun, deepspeed or srun), and leaves it."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -68,6 +69,18 @@ def join(
     else:
         dist.init_process_group(backend, device_id=device if device_kind == "cuda" else None)
     return Ranks(int(environment["RANK"]), world_size, local_rank, local_world_size, device)
+
+
+def leave() -> None:
+    """Ends this rank once all are done.
+
+    With several gloo groups, torch 2.13 now and then aborts in the destructors that a normal exit runs ("terminate
+    called without an active exception"), which the launcher would take for a failed run.
+    """
+    dist.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def rank_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Plans of the tiny model on this machine's CPUs, emitted and launched as a user does."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from torchrun import check, torchrun
 
 from hw_profiles.load import load
 from planner.emit.emit import emit
@@ -46,18 +45,9 @@ def emitted(
     return folder
 
 
-def torchrun(folder, num_ranks, *options):
-    """Returns the finished launch of the folder's launch.py."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, str(folder / "launch.py"), *options], env=environment, capture_output=True, text=True, timeout=300
-    )
-
-
 def losses(folder, num_ranks, num_steps=5, *options):
     """Returns the losses of a launch."""
     report = folder / "report.json"
-    done = torchrun(folder, num_ranks, "--steps", str(num_steps), "--report", str(report), *options)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = torchrun(folder / "launch.py", num_ranks, "--steps", str(num_steps), "--report", str(report), *options)
+    check(done)
     return [step["loss"] for step in json.loads(report.read_text())["steps"]]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import json
-import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.utils import groups
+from deepspeed_cases import run_cases
 
 from runtime.load_model import build
 from runtime.recompute import recompute
@@ -46,17 +44,8 @@ def run(case: dict[str, Any]) -> dict[str, int]:
         engine.destroy()
         del engine, model, batch
         gc.collect()
-    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # hpZ's group is made once per process
     return asdict(memory.use())
 
 
-def main() -> None:
-    deepspeed.init_distributed(dist_backend="gloo")
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    results = [run(case) for case in json.loads(Path(sys.argv[1]).read_text())]
-    Path(f"{sys.argv[2]}.{dist.get_rank()}").write_text(json.dumps(results))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(run)

@@ -6,8 +6,9 @@ import stat
 import subprocess
 
 import pytest
-from emitted import TINY, emitted, losses, torchrun
+from emitted import TINY, emitted, losses
 from one_process import reference_losses
+from torchrun import torchrun
 
 from planner.errors import InputError, RunError
 from planner.read.planned_folder import read_plan
@@ -174,6 +175,6 @@ def test_ones_own_data_is_trained_on(tmp_path):
 
 
 def test_other_numbers_of_ranks_are_refused_with_both_numbers(tmp_path):
-    done = torchrun(fsdp(tmp_path / "plan", (2, 2, 4)), 2)
+    done = torchrun(fsdp(tmp_path / "plan", (2, 2, 4)) / "launch.py", 2)
     assert done.returncode != 0
     assert "this plan is for 4 ranks, but 2 were launched" in done.stderr

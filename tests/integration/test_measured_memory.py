@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from deepspeed_cases import launch
 
 from costmodels.deepspeed.knobs import choose_knobs
 from costmodels.deepspeed.memory import memory
@@ -109,19 +106,8 @@ def _traced(arguments: tuple[tuple[str, str], ...], precision: Precision, sequen
 
 def measured(cases: list[Case], folder: Path) -> list[dict[str, int]]:
     """Runs all cases in one launch; the fullest rank's figures of each."""
-    (folder / "cases.json").write_text(json.dumps([case.as_json() for case in cases]))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={N}"]
-    worker = [str(Path(__file__).with_name("memory_worker.py")), str(folder / "cases.json"), str(folder / "out")]
-    done = subprocess.run(
-        [*launch, *worker],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    ranks = [json.loads((folder / f"out.{rank}").read_text()) for rank in range(N)]
+    worker = Path(__file__).with_name("memory_worker.py")
+    ranks = launch(worker, [case.as_json() for case in cases], folder, N)
     return [{key: max(rank[i][key] for rank in ranks) for key in ranks[0][i]} for i in range(len(cases))]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from deepspeed_cases import launch
 from emitted import emitted, losses
 from test_measured_memory import SMALL
 from test_measured_memory import Case as MemoryCase
@@ -58,15 +56,8 @@ def test_every_offload_sends_the_messages_that_were_predicted(tmp_path: Path) ->
         {"spec": source.spec, "kind": source.kind, "config": ds_config(workload, each, shape), "recompute": []}
         for each in asked
     ]
-    (tmp_path / "cases.json").write_text(json.dumps(cases))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={N}"]
-    command += [str(HERE / "traffic_worker.py"), str(tmp_path / "cases.json"), str(tmp_path / "recorded")]
-    done = subprocess.run(
-        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    for rank in range(N):
-        recorded = json.loads((tmp_path / f"recorded.{rank}").read_text())
+    ranks = launch(HERE / "traffic_worker.py", cases, tmp_path, N)
+    for recorded in ranks:
         for name, assignment, messages in zip(STAGES, asked, recorded, strict=True):
             predicted: Counter[tuple[str, int, int, int]] = Counter()
             for each in DEEPSPEED.traffic(workload, assignment, shape):

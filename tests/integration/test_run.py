@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from emitted import TINY, emitted, torchrun
+from emitted import TINY, emitted
+from torchrun import torchrun
 
 from planner.errors import InputError, RunError
 from planner.run.run import run
@@ -156,7 +157,7 @@ def test_a_config_that_was_edited_is_not_compared_in_silence(tmp_path):
 
 def test_other_numbers_of_ranks_are_refused_with_both_numbers(tmp_path):
     folder = emitted(tmp_path / "plan", (1, 1, 2))
-    done = torchrun(folder, 1)
+    done = torchrun(folder / "launch.py", 1)
     assert done.returncode != 0
     assert "this plan is for 2 ranks, but 1 were launched" in done.stderr
     assert 'launch.py", line' not in done.stderr

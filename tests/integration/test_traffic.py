@@ -5,10 +5,6 @@ Every message counts: a case fails when one has another size, another group, or 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deepspeed_cases import launch
 
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
 from costmodels.deepspeed.traffic import traffic
@@ -84,14 +81,7 @@ def record(cases: list[Case], folder: Path) -> dict[Case, list[Counter[tuple[str
         config = ds_config(workload, assignment, shape, knobs)
         source = source_of(case.model)
         written.append({"spec": source.spec, "kind": source.kind, "config": config, "recompute": again})
-    (folder / "cases.json").write_text(json.dumps(written))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
-    command += [str(HERE / "traffic_worker.py"), str(folder / "cases.json"), str(folder / "recorded")]
-    done = subprocess.run(
-        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    ranks = [json.loads((folder / f"recorded.{rank}").read_text()) for rank in range(world_size)]
+    ranks = launch(HERE / "traffic_worker.py", written, folder, world_size)
     return {case: [Counter(tuple(m) for m in rank[i]) for rank in ranks] for i, case in enumerate(cases)}
 
 

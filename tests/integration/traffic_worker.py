@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.utils import groups
+from deepspeed_cases import run_cases
 
 from runtime.load_model import build
 from runtime.recompute import recompute
@@ -42,19 +40,9 @@ def run(case: dict[str, Any]) -> list[list[Any]]:
                 engine.backward(getattr(output, "loss", output))
                 engine.step()
     engine.destroy()
-    groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # hpZ's group is made once per process
     torch.nn.functional.linear = LINEAR  # stage 3 leaves its own in place
     return [[m.operation, m.degree_from, m.degree_to, m.message_bytes] for m in recorder.messages]
 
 
-def main() -> None:
-    deepspeed.init_distributed(dist_backend="gloo")
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    cases = json.loads(Path(sys.argv[1]).read_text())
-    results = [run(case) for case in cases]
-    Path(f"{sys.argv[2]}.{dist.get_rank()}").write_text(json.dumps(results))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    run_cases(run)
