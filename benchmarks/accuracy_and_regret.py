@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,9 @@ from hw_profiles.schema import HardwareProfile
 from planner.job import Job
 
 _HERE = Path(__file__).parent
-WARM_UP_STEPS = 2
+WARM_UP_STEPS = {"deepspeed": 2, "fsdp": 1}
 """Not timed: in the first DeepSpeed's stage 3 learns the order of modules, and it prefetches from the second on."""
-TIMED_STEPS = ((2.0, 3), (6.0, 2), (float("inf"), 1))
+TIMED_STEPS = ((2.0, 3), (4.0, 2), (float("inf"), 1))
 """Of steps predicted to take up to so many seconds, how many are timed: long ones differ least."""
 
 
@@ -53,19 +54,12 @@ def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProf
         folder = Path(name)
         found = candidates(_traced(scenario, folder), profile, _job(scenario, profile), folder / "candidates")
         _record(found, profile.world_size, keep)
-        for is_plain in (False, True):
-            for num_timed in (number for _, number in TIMED_STEPS):
-                chosen = [
-                    each for each in found if _num_timed(each) == num_timed and (each.role == "plain") == is_plain
-                ]
-                options = [
-                    "--time-only",
-                    "--steps",
-                    str(WARM_UP_STEPS + num_timed),
-                    *(("--plain",) if is_plain else ()),
-                ]
-                if chosen:
-                    cluster.run(_runner(chosen, folder, options), timeout_s=300.0 * len(chosen))
+        alike = defaultdict(list)
+        for each in found:
+            alike[each.role == "plain", WARM_UP_STEPS[each.engine] + _num_timed(each)].append(each)
+        for (is_plain, num_steps), chosen in alike.items():
+            options = ["--time-only", "--steps", str(num_steps), *(("--plain",) if is_plain else ())]
+            cluster.run(_runner(chosen, folder, options), timeout_s=300.0 * len(chosen))
         rows = [_row(each, keep) for each in found]
     return {
         "name": scenario.name,
@@ -150,7 +144,8 @@ def _row(candidate: Candidate, keep: Path) -> dict[str, Any]:
     if not timed.exists() or (candidate.role != "plain" and not recorded.exists()):
         failures = sorted(folder.glob("failed-*.txt"))
         return {**row, "failed": failures[0].read_text()[-2000:] if failures else "nothing was reported"}
-    seconds = [step["seconds"] for step in json.loads(timed.read_text())["steps"][WARM_UP_STEPS:]]
+    seconds = [step["seconds"] for step in json.loads(timed.read_text())["steps"]]
+    seconds = seconds[WARM_UP_STEPS[candidate.engine] :]
     figures = json.loads(recorded.read_text()) if candidate.role != "plain" else {}
     return {**row, "measured": {**figures, "step_s": statistics.median(seconds)}}
 

@@ -64,6 +64,7 @@ MIXTURE = Model("moe-12m", f"{_MODELS}:mixture", (), 64)
 CNN = Model("cnn-11m", f"{_MODELS}:cnn", (), None, 4)
 
 SLOW_2X2 = Cluster(2, 2, 3000, 300)
+MIDDLE_2X2 = Cluster(2, 2, 3000, 600)
 FAST_2X2 = Cluster(2, 2, 3000, 1000)
 SLOW_2X4 = Cluster(2, 4, 3000, 300)
 FAST_2X4 = Cluster(2, 4, 3000, 1000)
@@ -72,9 +73,13 @@ FAST_4X2 = Cluster(4, 2, 3000, 1000)
 RACKS = Cluster(4, 2, 3000, 1000, 2, 300)
 
 SCENARIOS = (
-    *(Scenario(SLOW_2X2, model, number) for number in (1, 4) for model in (GPT, MIXTURE, CNN)),
+    *(
+        Scenario(cluster, model, number)
+        for number in (1, 4)
+        for cluster in (SLOW_2X2, FAST_2X2, MIDDLE_2X2)
+        for model in (GPT, MIXTURE, CNN)
+    ),
     *(Scenario(cluster, GPT_LARGE, 1) for cluster in (SLOW_2X2, FAST_2X2)),
-    *(Scenario(FAST_2X2, model, number) for number in (1, 4) for model in (GPT, MIXTURE, CNN)),
     *(
         Scenario(cluster, model, number)
         for number in (1, 4)
