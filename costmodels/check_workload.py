@@ -32,6 +32,8 @@ def _parts(workload: Workload) -> Iterator[str]:
         yield "buffers or the batch have fewer than no bytes"
     if not _within((index for pair in workload.linears for index in pair), num_params):
         yield "a linear operator's parameters do not exist"
+    if not _within(workload.saved_views, num_params):
+        yield "a parameter of which a view is saved does not exist"
 
 
 def _parameters(parameters: tuple[Parameter, ...]) -> Iterator[str]:

@@ -240,6 +240,9 @@ class Workload:
     """Of the modules that consist of others: the qualified name of their class, and their names."""
     linears: tuple[tuple[int, int], ...] = ()
     """(weight, bias) of the uses of `torch.nn.functional.linear`, once each: engines put their own in its place."""
+    saved_views: tuple[int, ...] = ()
+    """Parameters of which autograd saves views for backward (`einsum`, `bmm`, a slice), not only the parameter itself:
+    where an engine frees a parameter by giving it other memory, what a view is of stays alive."""
     leaf_modules: tuple[str, ...] = ()
     """Modules that call modules of their own only where their tokens need them (experts): ranks may call different
     ones, so that an engine which gathers by module has to gather these whole."""

@@ -21,6 +21,7 @@ from costmodels.deepspeed.gather import MicroBatch, gathers, persistent_paramete
 from costmodels.deepspeed.hooks import hooks
 from costmodels.deepspeed.memory_sizes import NORM_BYTES, Sizes
 from costmodels.deepspeed.reduce import arrivals
+from costmodels.deepspeed.saved_views import saved_view_elements
 from costmodels.engine import Assignment, Components, Course
 from costmodels.places import Int64s
 from costmodels.states import FP32_BYTES, shard_elements
@@ -104,6 +105,12 @@ class Gathered:
         sizes = self.sizes
         return frozen_input_bytes(sizes.workload, self.assignment, sizes.shape.micro_batch_size)
 
+    @cached_property
+    def saved_view_bytes(self) -> tuple[int, ...]:
+        """Of each segment, the memory of released parameters that saved views keep."""
+        elements = saved_view_elements(self.sizes.workload, self.assignment, self.micro_batches)
+        return tuple(self.sizes.width_bytes * each for each in elements)
+
     @property
     def bucket_bytes(self) -> int:
         """Bytes of the one bucket, allocated once; `overlap_comm` does not double it."""
@@ -164,16 +171,15 @@ def of_segments(part: Gathered) -> OfSegments:
 @lru_cache(maxsize=64)
 def _of_segments(part: Gathered) -> OfSegments:
     throughout, entering = _window_bytes(part)
-    return OfSegments(
-        tuple(
-            Components(gathered_parameters=window_bytes, activations=input_bytes)
-            for window_bytes, (_, input_bytes) in zip(throughout, part.frozen_input_bytes, strict=True)
-        ),
-        tuple(
-            Components(gathered_parameters=window_bytes, activations=input_bytes)
-            for window_bytes, (input_bytes, _) in zip(entering, part.frozen_input_bytes, strict=True)
-        ),
-    )
+    held = zip(throughout, entering, part.saved_view_bytes, part.frozen_input_bytes, strict=True)
+    found = [
+        (
+            Components(gathered_parameters=throughout_bytes + view_bytes, activations=at_peak_bytes),
+            Components(gathered_parameters=entering_bytes + view_bytes, activations=before_bytes),
+        )
+        for throughout_bytes, entering_bytes, view_bytes, (before_bytes, at_peak_bytes) in held
+    ]
+    return OfSegments(tuple(each for each, _ in found), tuple(each for _, each in found))
 
 
 def during_segments(part: Gathered) -> Course:

@@ -94,6 +94,7 @@ class _Tracer:
             buffer_bytes=model.facts.buffer_bytes,
             composites=self._composites(model),
             linears=step.linears,
+            saved_views=step.saved_views,
             leaf_modules=experts.leaf_modules,
         )
         problem = problem_of(workload)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from costmodels.workload import Segment
 from planner.trace.blocks.find_blocks import find_blocks
 from planner.trace.blocks.layout import BlockLayout
+from planner.trace.blocks.saved_views import saved_views
 from planner.trace.blocks.signature import ancestors
 from planner.trace.fake.fake_model import FakeModel
 from planner.trace.measure.amounts import MismatchError, join, join_recomputed
@@ -35,6 +36,7 @@ class TracedStep:
     layout: BlockLayout
     segments: tuple[Segment, ...]
     linears: tuple[tuple[int, int], ...]
+    saved_views: tuple[int, ...]
     recording: Recording
     """Of the smaller micro-batch; of a few layers where the step was multiplied."""
     notes: tuple[str, ...]
@@ -115,6 +117,7 @@ class _StepTracer:
         segments = join(measured, self._measured(self._large, layout, shortening), self._size)
         layout, segments = self._with_recomputation(layout, segments, shortening)
         linears = multiply_pairs(self._facts, shortening, self._linears(recording))
+        views = multiply_pairs(self._facts, shortening, [(each, each) for each in saved_views(self._facts, recording)])
         layout, segments = multiply(self._facts, layout, segments, shortening)
         segments = settle(layout.blocks, segments)
         kept = sum(one.num_kept for one in shortening.lists)
@@ -122,7 +125,7 @@ class _StepTracer:
             f"{kept} layers were run; the {len(shortening.dropped)} others of the same lists are taken to be equal to "
             "them, as their classes, parameters, buffers and attributes are"
         )
-        return TracedStep(layout, segments, linears, recording, tuple(self._notes))
+        return TracedStep(layout, segments, linears, tuple(one for one, _ in views), recording, tuple(self._notes))
 
     def _check_multiplied(self, measured: list[MeasuredSegment], layout: BlockLayout, shortening: Shortening) -> None:
         """Raises a `MismatchError` where a few layers more are not what the shorter model says that they are."""
@@ -142,7 +145,8 @@ class _StepTracer:
         except (MismatchError, StepError):
             segments = self._joined(layout, full, self._measured(self._large, layout))
             layout, segments = self._with_recomputation(layout, segments)
-        return TracedStep(layout, segments, self._linears(recording), recording, tuple(self._notes))
+        linears, views = self._linears(recording), saved_views(self._facts, recording)
+        return TracedStep(layout, segments, linears, views, recording, tuple(self._notes))
 
     def _joined(
         self, layout: BlockLayout, small: list[MeasuredSegment], large: list[MeasuredSegment]

@@ -105,6 +105,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             completed=tuple(self._completed),
             accesses=tuple(self._uses.accesses),
             linears=tuple(self._uses.linears),
+            linear_weights=frozenset(self._uses.linear_weights),
             warnings=tuple(self._warnings),
         )
 

@@ -93,6 +93,8 @@ class Recording:
     """(call, parameter) for each parameter that a module of the model was asked for by name, in order of time."""
     linears: tuple[tuple[str, str], ...]
     """The parameters that were weight and bias of `torch.nn.functional.linear`, once each, in order of time."""
+    linear_weights: frozenset[str]
+    """The parameters that were its weight as they are, with or without a bias."""
     warnings: tuple[str, ...]
 
 

@@ -22,6 +22,8 @@ class Uses:
         """(call, parameter) in order of time."""
         self.linears: dict[tuple[str, str], None] = {}
         """(weight, bias) in order of time."""
+        self.linear_weights: set[str] = set()
+        """Those of linear operators, with or without a bias."""
 
     @contextmanager
     def noting(self, modules: Iterable[nn.Module]) -> Iterator[None]:
@@ -44,6 +46,8 @@ class Uses:
     def _noting_linear(self, linear: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def noted(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - torch's name
             names = _parameter_name(weight), _parameter_name(bias)
+            if names[0] is not None:
+                self.linear_weights.add(names[0])
             if names[0] is not None and names[1] is not None and not self._calls.is_given_twice(input):
                 self.linears[names[0], names[1]] = None
             return linear(input, weight, bias)

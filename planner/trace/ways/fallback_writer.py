@@ -151,6 +151,8 @@ class RecordingWriter:
             completed=tuple(self._completed),
             accesses=(),
             linears=tuple(self._linears),
+            # Which transposed weights are those of linear operators is not known here: mostly all are.
+            linear_weights=frozenset(parameter.name for parameter in self.facts.parameters),
             warnings=tuple(warnings),
         )
 
