@@ -1,8 +1,10 @@
 """Follows one curve of seconds over message sizes: which sizes, how often, and when it is known.
 
 Sizes go up by factors of four until the bandwidth has settled, the memory or the time ends. Where the curve bends,
-sizes between are added. Then all sizes are repeated in turns, so that what disturbs the machine for a while slows all
-alike, until each median is known. The same decisions come out on every rank, since they see the same seconds.
+sizes between are added. Then all sizes are repeated in turns, once where there is time and then until each median is
+known: what disturbs the machine for a while slows all alike, and connections that settle into one pace, at which a size
+taken many times in a row repeats itself, find another one. The same decisions come out on every rank, since they see
+the same seconds.
 """
 
 from __future__ import annotations
@@ -60,14 +62,23 @@ def follow_curve(timed: Timed, first_bytes: int, limit_bytes: int, effort: Effor
     samples: dict[int, list[float]] = {}
     left_s = effort.seconds_per_curve
     size_bytes: int | None = first_bytes
+    costs_s: dict[int, float] = {}
+
+    def first(size_bytes: int) -> float:
+        all_s = _take(timed, [size_bytes] * effort.least_repetitions, samples)
+        costs_s[size_bytes] = all_s / effort.least_repetitions
+        return all_s
+
     while size_bytes is not None:
-        left_s -= _take(timed, [size_bytes] * effort.least_repetitions, samples)
+        left_s -= first(size_bytes)
         exploring_s = left_s - (1 - _EXPLORING) * effort.seconds_per_curve
         size_bytes = next_bytes(samples, limit_bytes, exploring_s, effort)
     between = bends(samples) if effort.finer else ()
     for middle_bytes in between:
         if left_s > 0:
-            left_s -= _take(timed, [middle_bytes] * effort.least_repetitions, samples)
+            left_s -= first(middle_bytes)
+    if sum(costs_s.values()) * _TURNS <= left_s:
+        left_s -= _take(timed, sorted(samples) * _TURNS, samples)
     while left_s > 0 and (unknown := unknown_sizes(samples, effort)):
         left_s -= _take(timed, unknown * _TURNS, samples)
     return dict(sorted(samples.items()))

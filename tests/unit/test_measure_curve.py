@@ -68,14 +68,29 @@ def test_small_sizes_are_measured_even_where_no_time_is_left() -> None:
     assert {len(seconds) for seconds in samples.values()} == {5}
 
 
-def test_a_steady_curve_is_not_repeated_and_a_noisy_one_until_it_is_known() -> None:
+def test_a_steady_curve_is_repeated_once_and_a_noisy_one_until_it_is_known() -> None:
     steady = follow_curve(Machine(linear).timed, FIRST, LIMIT, EFFORT)
     noisy = follow_curve(Machine(linear, noise=0.5).timed, FIRST, LIMIT, EFFORT)
-    assert {len(seconds) for seconds in steady.values()} == {5}
+    assert {len(seconds) for seconds in steady.values()} == {5 + 3}
     assert all(len(seconds) > 20 for seconds in noisy.values())
     for seconds in noisy.values():
         is_known = spread(seconds) * 0.929 / len(seconds) ** 0.5 <= EFFORT.known_within
         assert is_known or len(seconds) >= EFFORT.most_repetitions
+
+
+def test_a_pace_that_lasts_as_long_as_a_size_is_repeated_is_not_taken_for_steadiness() -> None:
+    paces, last = random.Random(1), [0, 1.0]
+
+    def law(size_bytes: int) -> float:
+        if size_bytes != last[0]:
+            last[:] = [size_bytes, paces.choice((1.0, 1.5))]
+        return linear(size_bytes) * last[1]
+
+    samples = follow_curve(Machine(law).timed, FIRST, LIMIT, EFFORT)
+    # Five in a row agree to the last digit, and are of one pace or of the other.
+    assert all(len(set(seconds[:5])) == 1 for seconds in samples.values())
+    assert all(len(set(seconds)) == 2 for seconds in samples.values())
+    assert all(len(seconds) > 20 for seconds in samples.values())
 
 
 def test_sizes_are_repeated_in_turns() -> None:
