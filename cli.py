@@ -6,6 +6,7 @@ Heavy libraries are imported inside the commands that need them, so that `--help
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -136,8 +137,9 @@ def sweep(
     profile = load(request.hardware, max(nodes), request.ranks_per_node)
     sizes = [count * profile.ranks_per_node for count in nodes]
     graph, job = question(request, profile, screen, sizes)
-    with screen.status(f"planning for {len(sizes)} sizes"):
-        answers = plan_each(graph, profile, job, sizes)
+    # No spinner: it has a thread of its own, beside which no process is forked.
+    screen.progress(f"planning for {len(sizes)} sizes")
+    answers = plan_each(graph, profile, job, sizes, num_processes=os.cpu_count() or 1)
     from planner.report.sweep import scaled, sweep_table
 
     if as_json:

@@ -23,10 +23,11 @@ import time
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 RANKS = (8, 64, 512, 2048, 8192, 16384)
 LAYERS = (8, 32, 64, 126)
+ENGINES_SWEPT: tuple[Literal["deepspeed", "auto"], ...] = ("deepspeed", "auto")
 SWEPT = tuple(8 << doublings for doublings in range(12))
 SAMPLES_PER_RANK, SEQUENCE_LENGTH, HARDWARE, RANKS_PER_NODE = 16, 8192, "dgx-h100", 8
 LLAMA_405B = {
@@ -146,7 +147,10 @@ def measured(graph: Path, num_ranks: int) -> Row:
 
 
 def measured_sweep(graph: Path) -> Row:
-    """Returns the processor's seconds of a sweep, with one global batch for all sizes, and the most memory it held."""
+    """Returns seconds of a sweep by engine, with one global batch for all sizes, and the most memory that it held.
+
+    Sizes are planned on all cores at once, as the command does.
+    """
     from hw_profiles.load import load
     from planner import Plan, sweep
     from planner.job import Job
@@ -154,14 +158,25 @@ def measured_sweep(graph: Path) -> Row:
 
     model = read_graph(str(graph))
     assert model is not None
-    job = Job(global_batch_size=SWEPT[-1], sequence_length=SEQUENCE_LENGTH, engine="deepspeed")
-    started_s = time.process_time()
-    answers = sweep(model, load(HARDWARE, SWEPT[-1] // RANKS_PER_NODE), job, SWEPT)
-    return {
-        "sweep_s": time.process_time() - started_s,
-        "plans": sum(isinstance(answer, Plan) for answer in answers),
-        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
+    profile = load(HARDWARE, SWEPT[-1] // RANKS_PER_NODE)
+    found: Row = {}
+    for engine in ENGINES_SWEPT:
+        job = Job(global_batch_size=SWEPT[-1], sequence_length=SEQUENCE_LENGTH, engine=engine)
+        started_s, cpu_s = time.perf_counter(), _processor_s()
+        answers = sweep(model, profile, job, SWEPT, num_processes=os.cpu_count() or 1)
+        found[engine] = {
+            "wall_s": time.perf_counter() - started_s,
+            "processor_s": _processor_s() - cpu_s,
+            "plans": sum(isinstance(answer, Plan) for answer in answers),
+        }
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {**found, "memory_bytes": max(each.ru_maxrss for each in used) * 1024}
+
+
+def _processor_s() -> float:
+    """Returns the processor's seconds of this process and of those that it started and that have ended."""
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def page(rows: list[Row], swept: Row) -> str:
@@ -189,8 +204,16 @@ def page(rows: list[Row], swept: Row) -> str:
     lines += [
         "",
         f"A sweep of all {LAYERS[-1]} layers over {len(SWEPT)} sizes, {SWEPT[0]} to {SWEPT[-1]:,} ranks, with a global",
-        f"batch of {SWEPT[-1]:,}: {swept['sweep_s']:.1f} s, {swept['memory_bytes'] / 2**20:,.0f} MiB, {swept['plans']} "
-        "plans; where nothing fits, what would help is part of the answer.",
+        f"batch of {SWEPT[-1]:,}, sizes planned on all cores at once; where nothing fits, what would help is part of",
+        f"the answer. The largest of its processes held {swept['memory_bytes'] / 2**20:,.0f} MiB.",
+        "",
+        "| engine | plans | seconds | of processors |",
+        "|---|---:|---:|---:|",
+        *(
+            f"| {engine} | {swept[engine]['plans']} | {swept[engine]['wall_s']:.1f} | "
+            f"{swept[engine]['processor_s']:.1f} |"
+            for engine in ENGINES_SWEPT
+        ),
         "",
         "![Seconds of table and choice against ranks](solve_growth.png)",
         "",

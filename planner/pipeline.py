@@ -34,6 +34,7 @@ from planner.plan import Infeasible, ParetoPoint, Plan
 from planner.read.agree import agree
 from planner.read.read_ds_config import read_ds_config
 from planner.read.saved_graph import read_graph
+from planner.side_by_side import side_by_side
 
 Model = ModelGraph | ModelSource | str
 Hardware = HardwareProfile | str | Path
@@ -154,7 +155,9 @@ def why_not(
     return compare(chosen, rival_of(asked, Strategy(param_degree, secondary, grad_degree, optim_degree), chosen))
 
 
-def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]) -> list[Plan | Infeasible]:
+def sweep(
+    model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int], num_processes: int = 1
+) -> list[Plan | Infeasible]:
     """Returns a plan, or the reason why there is none, for each world size; the model is traced once.
 
     Args:
@@ -162,6 +165,7 @@ def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]
         hardware: As for `plan`; its number of nodes is replaced.
         job: As for `plan`.
         world_sizes: Numbers of ranks: whole nodes, or a part of one node.
+        num_processes: How many sizes are planned at once, where no other thread runs; the answers are the same.
 
     Raises:
         InputError: A world size that the machine cannot have, or a global batch that divides over none of them.
@@ -173,7 +177,7 @@ def sweep(model: Model, hardware: Hardware, job: Job, world_sizes: Sequence[int]
     graph = _graph(model, profile, job)
     # All questions are checked before the first is answered.
     questions = [_question(graph, size, job) for size in sizes]
-    return [asked if isinstance(asked, Infeasible) else _answer_or_reason(asked) for asked in questions]
+    return side_by_side(_answer_or_reason, questions, num_processes)
 
 
 def _asked(model: Model, hardware: Hardware, job: Job) -> Setting:
@@ -181,8 +185,10 @@ def _asked(model: Model, hardware: Hardware, job: Job) -> Setting:
     return setting(_graph(model, profile, job), profile, job)
 
 
-def _answer_or_reason(asked: Setting) -> Plan | Infeasible:
-    """Answers for one of several sizes: that hosts are too small for one ends no sweep."""
+def _answer_or_reason(asked: Setting | Infeasible) -> Plan | Infeasible:
+    """Answers for one of several sizes: that a batch or the hosts do not go with one ends no sweep."""
+    if isinstance(asked, Infeasible):
+        return asked
     try:
         return _answer(asked)
     except HostError as error:

@@ -55,6 +55,12 @@ class Screen:
         console = _console(stderr=True)
         return console.status(text) if console.is_terminal else nullcontext()
 
+    def progress(self, text: str) -> None:
+        """Prints a line of what is being done on standard error; nothing where that is not a terminal."""
+        console = _console(stderr=True)
+        if console.is_terminal:
+            console.print(text)
+
 
 def json_text(value: Any) -> str:
     """Returns plain values as JSON, indented, keys in their order."""
