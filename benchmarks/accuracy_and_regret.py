@@ -9,7 +9,7 @@ model is planned, and then trained in every way there is: all points of both eng
 and PyTorch's `fully_shard` by itself. Memory and messages do not depend on the links: they are recorded once for all
 clusters, without shaping; what is timed on the links records nothing.
 What was measured is kept beneath `--keep`; `--again` writes the page of all that is there without measuring. The page
-has the predictions of the present code, of the profile that was measured on each cluster; the plan is that of the day.
+has the predictions and the plan of the present code, of the profile that was measured on each cluster.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from strategy_space import Candidate, candidates, predictions
 from hw_profiles.load import read_profile
 from hw_profiles.save import save
 from hw_profiles.schema import HardwareProfile
+from planner import plan
 from planner.job import Job
 
 _HERE = Path(__file__).parent
@@ -187,12 +188,25 @@ def main() -> None:
 
 
 def _predict_again(kept: dict[str, Any], scenario: Scenario, profile: HardwareProfile) -> None:
-    """Sets the predictions of the present code in the place of those of the day; a plan's chose it, and stays."""
+    """Sets the predictions and the plan of the present code in the place of those of the day.
+
+    Raises:
+        ValueError: The plan is another one than that of the day, and was not run among all ways to train either.
+    """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = predictions(_traced(scenario, folder), profile, _job(scenario, profile), folder)
+        folder, job = Path(name), _job(scenario, profile)
+        graph = _traced(scenario, folder)
+        found = predictions(graph, profile, job, folder)
+        planned = plan(graph, profile, job)
     for row in kept["rows"]:
         row["predicted"] = found.get(row["name"], row["predicted"])
+    strategies = planned.model_dump(mode="json")["strategies"]
+    same = [row for row in kept["rows"] if (row["engine"], row["strategies"]) == (planned.engine, strategies)]
+    same.sort(key=lambda row: row["role"] != "plan")
+    if not same:
+        raise ValueError(f"{scenario.name}: the plan is another one now; remove what was kept, and measure again")
+    others = [row for row in kept["rows"] if row["role"] != "plan"]
+    kept["rows"] = [{**same[0], "name": "plan", "role": "plan"}, *others]
 
 
 def _plotted(kept: Sequence[dict[str, Any]], out: Path) -> list[str]:

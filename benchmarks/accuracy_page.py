@@ -50,7 +50,7 @@ def page(kept: Sequence[Kept], command: str, plots: Sequence[str] = ()) -> str:
         "these cores. A scenario is named by nodes x ranks, the speeds inside and between nodes in 10^6 bits per s,",
         "the model, and M. Every point of both engines is run, the plan, DeepSpeed with its own settings, and",
         "PyTorch's `fully_shard` by itself. Predictions are those of the present code and of the profile that",
-        "`shardplan profile` measured there; the plan is the one that was chosen on the day.",
+        "`shardplan profile` measured there, and so is the plan.",
         "",
         *_summary(kept),
         *(line for plot in plots for line in (f"![{plot}]({plot})", "")),

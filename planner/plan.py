@@ -160,10 +160,11 @@ class SolverReport(_Frozen):
     gap: float
     num_strategies: int
     wall_s: float
-    decided_by: Literal["bound", "simulation", "levels"] = "bound"
+    decided_by: Literal["bound", "simulation", "levels", "alike", "blocks"] = "bound"
     """simulation: of the choices near the best bound, the chosen one is faster when played through. levels: the bound's
-    own is faster still where collectives go level by level. Status, objective, bound and gap stay those of the bound's
-    own, at once."""
+    own is faster still where collectives go level by level. alike: one strategy for all blocks is as fast as those by
+    class, to a thousandth. blocks: the bound's own is faster still where fewer blocks than whole classes are
+    recomputed. Status, objective, bound and gap stay those of the bound's own."""
 
 
 class Alternative(_Frozen):

@@ -36,8 +36,8 @@ class Decision:
     option: Option
     recomputed: Recomputed
     timeline: Timeline
-    by: Literal["bound", "simulation"]
-    """simulation: another choice than the solver's is faster."""
+    by: Literal["bound", "simulation", "blocks"]
+    """simulation: another choice than the solver's is faster. blocks: fewer blocks of it are recomputed."""
     warnings: tuple[str, ...] = ()
     """What the bound preferred, and by how much the two differ."""
 
@@ -65,7 +65,9 @@ def decide(asked: Setting, engine: Engine, table: CostTable, found: Solution) ->
             best = (option, recomputed, timeline)
     if best is first:
         return Decision(*best, "bound")
-    return Decision(*best, "simulation", (_overruled(first[2], best[2], found, best[0].step_ns(best[1])),))
+    bounds_s = found.objective / NS_PER_S, best[0].step_ns(best[1]) / NS_PER_S
+    text = overruled((bounds_s[0], first[2].step_s), (bounds_s[1], best[2].step_s))
+    return Decision(*best, "simulation", (text,))
 
 
 def beside(
@@ -122,11 +124,11 @@ def _played(asked: Setting, engine: Engine, table: CostTable, option: Option, re
     return play(asked.workload, engine, asked.machine, assignment, option.shape)
 
 
-def _overruled(first: Timeline, best: Timeline, found: Solution, bound_ns: int) -> str:
-    more_ns = first.step_ns - best.step_ns
+def overruled(preferred: tuple[float, float], chosen: tuple[float, float]) -> str:
+    """Returns why not what the bound prefers is chosen; of both the bound of a step and the step played, in seconds."""
     return (
-        f"the solver's bound prefers another choice, at {seconds_text(found.objective / NS_PER_S)} against "
-        f"{seconds_text(bound_ns / NS_PER_S)}; played through, that one takes {seconds_text(first.step_s)} and this "
-        f"one {seconds_text(best.step_s)} ({share_text(more_ns, first.step_ns)} less), so this one is chosen; proved "
-        "optimal is the bound"
+        f"the solver's bound prefers another choice, at {seconds_text(preferred[0])} against "
+        f"{seconds_text(chosen[0])}; played through, that one takes {seconds_text(preferred[1])} and this "
+        f"one {seconds_text(chosen[1])} ({share_text(preferred[1] - chosen[1], preferred[1])} less), so this one is "
+        "chosen; proved optimal is the bound"
     )

@@ -6,14 +6,18 @@ import time
 from dataclasses import dataclass, replace
 
 from costmodels.deepspeed.engine import DEEPSPEED
+from costmodels.deepspeed.knobs import Knobs
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
 from planner.choose.compete import able, candidate, compete, rows_of, smallest
 from planner.choose.ds_config import ds_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
+from planner.choose.message_sizes import with_sizes
 from planner.choose.near_best import Decision, beside, decide
 from planner.choose.other_engine import with_other_engine
+from planner.choose.play import play
+from planner.choose.recompute_fewer import recompute_fewer
 from planner.choose.search_blocks import best_of_blocks
 from planner.choose.setting import Setting
 from planner.choose.space import smallest_space
@@ -33,6 +37,8 @@ class Found:
     solution: Solution
     decision: Decision
     chosen: Candidate
+    knobs: Knobs | None
+    """Settings in place of those by rule."""
     seconds: float
 
 
@@ -64,8 +70,20 @@ def find(asked: Setting, table: CostTable) -> Found | None:
         solution = _no_slower_than(known, table, solution)
     decision = decide(asked, DEEPSPEED, table, solution)
     solution = decision.of(solution)
-    chosen = candidate(asked, DEEPSPEED, name_of(solution.option.strategy, known), table, solution)
-    return Found(table, known, solution, decision, chosen, time.perf_counter() - started_s)
+    whole = candidate(asked, DEEPSPEED, name_of(solution.option.strategy, known), table, solution)
+    if decision.by == "bound" and solution.objective != round(whole.predicted.step_s * 1e9):
+        raise AssertionError("the cost table and the prediction are the same functions")
+    chosen = recompute_fewer(asked, DEEPSPEED, whole)
+    if chosen is not whole:
+        timeline = play(chosen.workload, DEEPSPEED, asked.machine, chosen.assignment, chosen.shape)
+        decision = replace(decision, timeline=timeline, by="blocks")
+    sized = with_sizes(asked, chosen, decision.timeline)
+    knobs = None
+    if sized is not None:
+        warnings = (*decision.warnings, sized.instead_of(decision.timeline))
+        decision = replace(decision, timeline=sized.timeline, by="simulation", warnings=warnings)
+        chosen, knobs = sized.candidate, sized.knobs
+    return Found(table, known, solution, decision, chosen, knobs, time.perf_counter() - started_s)
 
 
 def plan_of(asked: Setting, found: Found, rivals: tuple[Candidate, ...]) -> Plan:
@@ -81,9 +99,9 @@ def plan_of(asked: Setting, found: Found, rivals: tuple[Candidate, ...]) -> Plan
     return assemble(
         asked,
         chosen,
-        _report(chosen, found.solution, decision, found.seconds + time.perf_counter() - started_s),
+        _report(found.solution, decision, found.seconds + time.perf_counter() - started_s),
         set_beside,
-        ds_config(asked.workload, chosen.assignment, chosen.shape),
+        ds_config(chosen.workload, chosen.assignment, chosen.shape, found.knobs),
         decision.warnings,
         decision.timeline,
     )
@@ -120,9 +138,7 @@ def least_of_deepspeed(asked: Setting) -> Candidate:
     return candidate(at_least, DEEPSPEED, name_of(solution.option.strategy, _systems(asked, table)), table, solution)
 
 
-def _report(chosen: Candidate, solution: Solution, decision: Decision, wall_s: float) -> SolverReport:
-    if decision.by == "bound" and solution.objective != round(chosen.predicted.step_s * 1e9):
-        raise AssertionError("the cost table and the prediction are the same functions")
+def _report(solution: Solution, decision: Decision, wall_s: float) -> SolverReport:
     return SolverReport(
         status=solution.status,
         objective_s=solution.objective / 1e9,

@@ -11,6 +11,7 @@ from costmodels.degrees import strategies
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Recompute, Strategy
 from planner.block_table import BlockTable, strategies_of
+from planner.choose.alike import Settled, settle
 from planner.choose.alternatives import alternatives
 from planner.choose.assemble import assemble
 from planner.choose.candidate import Candidate
@@ -51,10 +52,15 @@ class FoundBlocks:
     """The fsdp engine's choice, and how it was found."""
 
     solution: BlockSolution
-    chosen: Candidate
+    settled: Settled
     num_strategies: int
     """Of all classes and micro-batches."""
     seconds: float
+
+    @property
+    def chosen(self) -> Candidate:
+        """What is taken."""
+        return self.settled.candidate
 
 
 def search_blocks(asked: Setting) -> Plan | Infeasible:
@@ -90,9 +96,10 @@ def find_blocks(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
     chosen = block_candidate(asked, solution)
     if solution.step_ns != round(chosen.predicted.step_s * 1e9):
         raise AssertionError("the table and the prediction are the same functions")
-    chosen = level_by_level(asked, chosen)
+    settled = settle(asked, chosen) if gap == 0 else Settled(chosen, "bound")
+    chosen = level_by_level(asked, settled.candidate)
     num_strategies = sum(len(group.params) * len(group.grads) for table in tables for group in table.groups)
-    return FoundBlocks(solution, chosen, num_strategies, time.perf_counter() - started_s)
+    return FoundBlocks(solution, replace(settled, candidate=chosen), num_strategies, time.perf_counter() - started_s)
 
 
 def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, ...]) -> Plan:
@@ -108,10 +115,10 @@ def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, 
         gap=(solution.step_ns - solution.bound) / max(solution.step_ns, 1),
         num_strategies=found.num_strategies,
         wall_s=found.seconds + time.perf_counter() - started_s,
-        decided_by="levels" if any(each.hierarchical for each in chosen.assignment) else "bound",
+        decided_by="levels" if any(each.hierarchical for each in chosen.assignment) else found.settled.by,
     )
     timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
-    return assemble(asked, chosen, report, set_beside, fsdp_config(chosen.shape), timeline=timeline)
+    return assemble(asked, chosen, report, set_beside, fsdp_config(chosen.shape), found.settled.warnings, timeline)
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:

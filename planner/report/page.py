@@ -78,6 +78,10 @@ def _proof(plan: Plan) -> str:
         return f"the fastest found of {count}; another could save at most {100 * solver.gap:.1f}%"
     if solver.decided_by == "simulation":
         return f"fastest when played through, of those near the best bound of {count}"
+    if solver.decided_by == "blocks":
+        return f"fastest of {count}, with as few blocks recomputed as fit"
+    if solver.decided_by == "alike":
+        return f"one strategy for all blocks, as fast as the proved fastest of {count} to a thousandth"
     return f"proved fastest of {count} under the cost model"
 
 

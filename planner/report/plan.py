@@ -110,13 +110,17 @@ def _why(plan: Plan) -> str:
     )
     if solver.decided_by == "simulation":
         proof = f"fastest when played through, of those near the best bound of {count}"
+    if solver.decided_by == "blocks" and solver.status == "OPTIMAL":
+        proof = f"fastest of {count}, with as few blocks recomputed as fit"
+    if solver.decided_by == "alike":
+        proof = f"one strategy for all blocks, as fast as the fastest of {count} to a thousandth"
     return "; ".join((proof, *_others(plan)))
 
 
 def _others(plan: Plan) -> Iterator[str]:
     """Yields what comes next on the plan's engine, and what the other engine would have given."""
     mine_s, second, other = plan.predicted.step_s, runner_up(plan), best_of_other(plan)
-    if second is not None and plan.solver.decided_by == "bound":
+    if second is not None and plan.solver.decided_by in ("bound", "alike", "blocks"):
         if same_to_a_thousandth(second.step_s, mine_s):
             yield f"{second.name} is as fast"
         else:

@@ -15,9 +15,16 @@ import pytest
 from emitted import TINY, emitted
 from torchrun import torchrun
 
+from hw_profiles.load import load
+from planner import Job, plan
+from planner.emit.emit import emit
 from planner.errors import InputError, RunError
+from planner.model_graph import ModelSource
 from planner.run.run import run
 from planner.run.run_report import RunReport
+from planner.trace import trace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def processes_of(folder):
@@ -56,6 +63,26 @@ def test_what_was_measured_stands_beside_what_was_predicted(tmp_path):
     assert report.warnings == ()
     assert RunReport.model_validate_json((folder / "run.json").read_bytes()) == report
     assert processes_of(folder) == {}
+
+
+def test_a_plan_that_recomputes_some_blocks_of_a_class_sends_and_holds_what_it_says(tmp_path):
+    arguments = {"width": "64", "depth": "6", "heads": "4", "vocab": "512"}
+    source = ModelSource(spec=f"{EXAMPLES / 'gpt.py'}:gpt", kind="file", arguments=arguments)
+    graph = trace(source, precision="fp32", device="cpu", sequence_length=64)
+    profile = load("local-cpu", 1, 2)
+    job = Job(global_batch_size=32, micro_batch_size=16, sequence_length=64, precision="fp32", engine="deepspeed")
+    least, most = (
+        plan(graph, profile, job.model_copy(update={"recompute": each})).predicted.memory.peak_bytes
+        for each in ("full", "none")
+    )
+    chosen = plan(graph, profile, job.model_copy(update={"memory_budget_bytes": (least + most) // 2}))
+    assert 0 < len(chosen.model.recompute_modules) < 6
+    emit(chosen, tmp_path / "plan")
+    report = run(tmp_path / "plan", steps=2)
+    assert report.measured.traffic == report.predicted.traffic
+    memory, said = report.measured.memory, report.predicted.memory
+    assert memory.at_rest_bytes == pytest.approx(said.at_rest_bytes, rel=0.01)
+    assert 0.98 * memory.peak_bytes <= said.peak_bytes <= 1.05 * memory.peak_bytes
 
 
 def test_a_killed_rank_is_named_and_the_others_end(tmp_path):

@@ -43,11 +43,11 @@ def test_each_point_is_slower_and_smaller_than_the_one_before(points: tuple[Pare
 
 
 def test_the_first_point_within_any_budget_is_the_plan_for_it(points: tuple[ParetoPoint, ...]) -> None:
-    """A point is by the bound, as the plan's proof is; which choice is the plan, the played step may decide."""
+    """A point is by the bound, of whole classes, as the plan's proof is; the plan may be played, or recompute less."""
     for point in points[:: len(points) // 5]:
         chosen = plan(GRAPH, MACHINE, JOB.model_copy(update={"memory_budget_bytes": point.peak_bytes}))
         assert chosen.solver.objective_s == point.step_s
-        if chosen.solver.decided_by == "simulation":
+        if chosen.solver.decided_by in ("simulation", "blocks"):
             continue
         assert (chosen.strategies, chosen.job.micro_batch_size) == (point.strategies, point.micro_batch_size)
         assert (chosen.predicted.step_s, chosen.predicted.memory.peak_bytes) == (point.step_s, point.peak_bytes)
