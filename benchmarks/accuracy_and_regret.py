@@ -34,13 +34,14 @@ from accuracy_plots import plot_regret, plot_steps
 from collectives_accuracy import profile_of
 from emulated_cluster import EmulatedCluster, emulated_cluster
 from scenarios import SCENARIOS, Cluster, Scenario
-from strategy_space import Candidate, candidates, predictions
+from strategy_space import Candidate, candidates, fixed_plans
 
 from hw_profiles.load import read_profile
 from hw_profiles.save import save
 from hw_profiles.schema import HardwareProfile
 from planner import plan
 from planner.job import Job
+from planner.plan import Plan
 
 _HERE = Path(__file__).parent
 WARM_UP_STEPS = {"deepspeed": 2, "fsdp": 1}
@@ -140,6 +141,7 @@ def _row(candidate: Candidate, keep: Path) -> dict[str, Any]:
         "engine": candidate.engine,
         "predicted": candidate.predicted,
         "strategies": json.loads((folder / "plan.json").read_text())["strategies"],
+        "config": json.loads((folder / "ds_config.json").read_text()),
     }
     timed, recorded = folder / "timed.json", _recorded(candidate, keep)
     if not timed.exists() or (candidate.role != "plain" and not recorded.exists()):
@@ -196,17 +198,32 @@ def _predict_again(kept: dict[str, Any], scenario: Scenario, profile: HardwarePr
     with tempfile.TemporaryDirectory() as name:
         folder, job = Path(name), _job(scenario, profile)
         graph = _traced(scenario, folder)
-        found = predictions(graph, profile, job, folder)
+        found = fixed_plans(graph, profile, job, folder)
         planned = plan(graph, profile, job)
     for row in kept["rows"]:
-        row["predicted"] = found.get(row["name"], row["predicted"])
-    strategies = planned.model_dump(mode="json")["strategies"]
-    same = [row for row in kept["rows"] if (row["engine"], row["strategies"]) == (planned.engine, strategies)]
-    same.sort(key=lambda row: row["role"] != "plan")
+        if row["name"] in found:
+            row["predicted"] = found[row["name"]].predicted.model_dump(mode="json")
+    same = [row for row in kept["rows"] if _runs(row, found, planned)]
     if not same:
         raise ValueError(f"{scenario.name}: the plan is another one now; remove what was kept, and measure again")
     others = [row for row in kept["rows"] if row["role"] != "plan"]
-    kept["rows"] = [{**same[0], "name": "plan", "role": "plan"}, *others]
+    predicted = planned.predicted.model_dump(mode="json")
+    kept["rows"] = [{**same[0], "name": "plan", "role": "plan", "predicted": predicted}, *others]
+
+
+def _runs(row: dict[str, Any], found: dict[str, Plan], planned: Plan) -> bool:
+    """Tells whether a row was measured of what the plan runs."""
+    if row["role"] == "plain":
+        return False
+    if row["name"] in found:
+        other = found[row["name"]]
+        return (other.engine, other.strategies, other.ds_config) == (
+            planned.engine,
+            planned.strategies,
+            planned.ds_config,
+        )
+    strategies = planned.model_dump(mode="json")["strategies"]
+    return (row["engine"], row["strategies"], row.get("config")) == (planned.engine, strategies, planned.ds_config)
 
 
 def _plotted(kept: Sequence[dict[str, Any]], out: Path) -> list[str]:

@@ -63,12 +63,12 @@ def candidates(
     return found
 
 
-def predictions(model: str, profile: HardwareProfile, job: Job, folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns what is predicted now of every way to train that does not hang on a choice, by name."""
-    found = {name: given.predicted.model_dump(mode="json") for name, given in _points(model, profile, job)}
+def fixed_plans(model: str, profile: HardwareProfile, job: Job, folder: Path) -> dict[str, Plan]:
+    """Returns every way to train that does not hang on a choice, as the present code has it, by name."""
+    found = dict(_points(model, profile, job))
     for stage in DEFAULT_STAGES:
-        given = estimate(model, profile, job, ds_config=_default_config(stage, job, profile, folder))
-        found[_default_name(stage)] = given.predicted.model_dump(mode="json")
+        config = _default_config(stage, job, profile, folder)
+        found[_default_name(stage)] = estimate(model, profile, job, ds_config=config)
     return found
 
 

@@ -44,6 +44,7 @@ def effort_per_curve(quick: bool, num_curves: int) -> Effort:
         known_within=0.02,
         settled_within=0.05,
         finer=True,
+        least_row_s=0.15,
     )
 
 

@@ -48,6 +48,10 @@ class Effort:
     """Change of bandwidth between sizes below which it has settled."""
     finer: bool
     """Whether to add sizes where the curve bends."""
+    least_row_s: float = 0.04
+    """Between processes, calls of one timing go on for so long. More than the few ms for which a busy host lets a
+    process wait, which would else be the time of every small message, or of none; and than those by which ranks leave
+    the one before it apart, which count as time of its first call."""
 
 
 def follow_curve(timed: Timed, first_bytes: int, limit_bytes: int, effort: Effort) -> dict[int, list[float]]:

@@ -20,9 +20,8 @@ _LEAST_BYTES = 1 << 10
 _BACK_TO_BACK = 5
 """Calls of one timing on a device, after one untimed that brings the ranks together there: the host's launches and the
 ranks' unequal starts then stay out. Source: nccl-tests, src/common.cu, which times 20 in a row."""
-_LEAST_TIMED_S, _MOST_IN_A_ROW = 0.04, 50
-"""Calls of one timing between processes go on for so long: more than the few ms for which a busy host lets a process
-wait, which would else be the time of every small message, or of none."""
+_MOST_IN_A_ROW = 50
+"""Calls of one timing between processes."""
 _BUFFERS = 6
 """Times a message's bytes that its collective may hold: what is sent and received, the shard, and gloo's copies."""
 
@@ -49,7 +48,7 @@ def time_collective(
     operation: Operation, group: dist.ProcessGroup, ranks: Ranks, effort: Effort, largest_bytes: int
 ) -> list[CurvePoint]:
     """Returns the operation's curve over the groups of one kind, the same on every rank."""
-    timing = _Timing(operation, group, ranks)
+    timing = _Timing(operation, group, ranks, effort.least_row_s)
     first_bytes = max(_LEAST_BYTES, 1 << (group.size() * _ELEMENT_BYTES - 1).bit_length())
     samples = follow_curve(timing.timed, first_bytes, max(largest_bytes, first_bytes), effort)
     return [
@@ -72,10 +71,11 @@ def middle_mean(seconds: Sequence[float]) -> float:
 class _Timing:
     """The buffers of one operation, which grow with its messages."""
 
-    def __init__(self, operation: Operation, group: dist.ProcessGroup, ranks: Ranks) -> None:
+    def __init__(self, operation: Operation, group: dist.ProcessGroup, ranks: Ranks, least_row_s: float) -> None:
         self._operation, self._group, self._ranks = operation, group, ranks
         self._full = self._other = torch.empty(0, device=ranks.device)
         self._in_a_row: dict[int, int] = {}
+        self._least_row_s = least_row_s
 
     def num_elements(self, size_bytes: int) -> int:
         """Returns the elements of a message of about `size_bytes` that all ranks of the group share equally."""
@@ -106,7 +106,7 @@ class _Timing:
         begun = time.perf_counter()
         call()
         (once_s,) = self._ranks.slowest([time.perf_counter() - begun])
-        return min(max(int(_LEAST_TIMED_S / once_s), 1), _MOST_IN_A_ROW)
+        return min(max(int(self._least_row_s / once_s), 1), _MOST_IN_A_ROW)
 
     def _seconds(self, call: Callable[[], object], times: int) -> float:
         if self._ranks.device.type == "cpu":
