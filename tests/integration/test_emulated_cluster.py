@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from collectives_accuracy import SIZES_BYTES, Row, cells, compared, profile_of, quantile, speeds, time_afresh
+from collectives_accuracy import (
+    BETWEEN_MBIT,
+    INSIDE_MBIT,
+    SIZES_BYTES,
+    Row,
+    cells,
+    compared,
+    profile_of,
+    quantile,
+    speeds,
+    time_afresh,
+)
 from emulated_cluster import EmulatedCluster, emulated_cluster, why_not
 
 from hw_profiles.schema import HardwareProfile
@@ -49,7 +60,7 @@ def test_racks_are_found_between_nodes_by_what_nodes_send_each_other() -> None:
 
 @pytest.fixture(scope="module", params=[2, 4])
 def measured(request: pytest.FixtureRequest) -> Iterator[tuple[EmulatedCluster, HardwareProfile, list[Row]]]:
-    with emulated_cluster(request.param, 2) as cluster:
+    with emulated_cluster(request.param, 2, INSIDE_MBIT, BETWEEN_MBIT) as cluster:
         profile = profile_of(cluster)
         yield cluster, profile, compared(profile, time_afresh(cluster, profile, SIZES_BYTES))
 
