@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -37,10 +37,10 @@ def main() -> None:
         degree_from, degree_to = (int(degree) for degree in kind.split(","))
         group = _own_group(degree_from, degree_to)
         for operation in OPERATIONS:
-            for size_bytes in given.sizes:
-                num_elements = size_bytes // 4 // group.size() * group.size()
-                seconds = _seconds(_call(operation, group, num_elements), given.seconds)
-                row = (operation, degree_from, degree_to, num_elements * 4, seconds)
+            elements = [size_bytes // 4 // group.size() * group.size() for size_bytes in given.sizes]
+            found = _in_turns([_call(operation, group, number) for number in elements], given.seconds)
+            for number, seconds in zip(elements, found, strict=True):
+                row = (operation, degree_from, degree_to, number * 4, seconds)
                 rows.append(dict(zip(("operation", "degree_from", "degree_to", "bytes", "seconds"), row, strict=True)))
     if dist.get_rank() == 0:
         given.out.write_text(json.dumps(rows))
@@ -71,16 +71,29 @@ def _call(operation: str, group: dist.ProcessGroup, num_elements: int) -> Callab
     }[operation]
 
 
-def _seconds(call: Callable[[], object], least_s: float) -> float:
-    """Returns the mean of the middle half of many timings, each of calls in a row, on the slowest rank."""
-    call()
-    call()
-    once_s = _slowest_s([_row_s(call, 3)])[0]
-    in_a_row = min(max(int(_TIMED_S / once_s), 1), _MOST_IN_A_ROW)
-    timings = min(max(int(least_s / (once_s * in_a_row)), _LEAST_TIMINGS), _MOST_TIMINGS)
-    found = sorted(_slowest_s([_row_s(call, in_a_row) for _ in range(timings)]))
-    middle = found[len(found) // 4 : len(found) - len(found) // 4]
-    return sum(middle) / len(middle)
+def _in_turns(calls: Sequence[Callable[[], object]], least_s: float) -> list[float]:
+    """Returns for each call the mean of the middle half of many timings, each of calls in a row, on the slowest rank.
+
+    In turns, as a step has messages of many sizes: one that is repeated alone finds its connections at its own pace.
+    """
+    in_a_row, timings = [], []
+    for call in calls:
+        call()
+        call()
+        once_s = _slowest_s([_row_s(call, 3)])[0]
+        in_a_row.append(min(max(int(_TIMED_S / once_s), 1), _MOST_IN_A_ROW))
+        timings.append(min(max(int(least_s / (once_s * in_a_row[-1])), _LEAST_TIMINGS), _MOST_TIMINGS))
+    samples: list[list[float]] = [[] for _ in calls]
+    for turn in range(max(timings)):
+        for number, call in enumerate(calls):
+            if turn < timings[number]:
+                samples[number].append(_row_s(call, in_a_row[number]))
+    means = []
+    for own in samples:
+        ordered = sorted(_slowest_s(own))
+        middle = ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
+        means.append(sum(middle) / len(middle))
+    return means
 
 
 def _row_s(call: Callable[[], object], times: int) -> float:

@@ -53,7 +53,7 @@ def _without_deepspeed(asked: Setting) -> Plan | Infeasible:
 
 def _faster(asked: Setting, found: Found) -> Plan:
     """Returns DeepSpeed's plan, or that of the fsdp engine where it is faster by more than the margin."""
-    step_s = found.chosen.predicted.step_s
+    step_s = found.bound_s
     blocks = _in_time(asked, NEAR)
     if blocks is not None and step_s > (1 + MARGIN) * blocks.solution.bound / 1e9:
         # That it is the faster one by the margin, or that it is none, is known of its best alone.
