@@ -179,7 +179,7 @@ def page(found: Sequence[Kept], command: str) -> str:
         f"Written by `{command}`; measured on {days}, on {os.cpu_count()} cores of {platform.machine()}. Nodes are",
         "network namespaces with 2 ranks each; all ranks, gloo and the shaped links share these cores. The profile was",
         "measured by `shardplan profile` under torchrun, the rest in launches of its own. Errors are",
-        "|predicted / measured - 1| over the sizes " + ", ".join(f"{size >> 10} KiB" for size in SIZES_BYTES) + ";",
+        "|predicted / measured - 1| over the sizes of each section;",
         "again: |measured once more / measured first - 1|, which no prediction can be expected to beat.",
         "",
     ]
@@ -192,7 +192,13 @@ def page(found: Sequence[Kept], command: str) -> str:
 
 def _section(cluster: EmulatedCluster, profile: HardwareProfile, rows: Sequence[Row]) -> list[str]:
     sizes = " x ".join(str(level.size) for level in profile.levels)
-    lines = [f"## {len(cluster.names)} nodes of {cluster.ranks_per_node} ranks", "", f"Levels found: {sizes}.", ""]
+    kib = ", ".join(f"{size >> 10}" for size in sorted({row.message_bytes for row in rows}))
+    lines = [
+        f"## {len(cluster.names)} nodes of {cluster.ranks_per_node} ranks",
+        "",
+        f"Levels found: {sizes}. Messages of {kib} KiB.",
+        "",
+    ]
     lines += ["| level | set, MB/s | found, MB/s | |", "|---|---:|---:|---:|"]
     lines += [
         f"| {name} | {was_set / 1e6:.1f} | {seen / 1e6:.1f} | {seen / was_set - 1:+.1%} |"

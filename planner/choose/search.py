@@ -43,7 +43,7 @@ class Found:
 
     @property
     def bound_s(self) -> float:
-        """The bound to set beside another engine's: sizes of messages are chosen by the step played, whatever its bound."""
+        """The bound to set beside another engine's: sizes of messages follow the step played, whatever its bound."""
         return min(self.chosen.predicted.step_s, self.solution.objective / 1e9)
 
 
