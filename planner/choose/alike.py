@@ -14,11 +14,11 @@ from typing import Literal
 from costmodels.fsdp import FSDP
 from costmodels.strategy import Strategy
 from planner.choose.candidate import Candidate
+from planner.choose.changed import changed
 from planner.choose.near_best import FASTER_PARTS, overruled
 from planner.choose.play import play
 from planner.choose.setting import Setting
 from planner.choose.systems import name_of, systems
-from planner.evaluate import evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,5 @@ def _for_all(asked: Setting, chosen: Candidate, strategy: Strategy, recomputes: 
     )
     if FSDP.refusal(chosen.workload, assignment, chosen.shape) is not None:
         return None
-    predicted = evaluate(
-        chosen.workload,
-        FSDP,
-        asked.machine,
-        assignment,
-        chosen.shape,
-        asked.budget_bytes,
-        asked.graph.sequence_length,
-    )
     name = name_of(strategy, systems(asked.machine.level_sizes, asked.machine.ranks_per_node))
-    return replace(chosen, name=name, assignment=assignment, predicted=predicted)
+    return replace(changed(asked, FSDP, chosen, assignment), name=name)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodels.engine import Assignment
 from costmodels.fsdp import FSDP
 from planner.choose.candidate import Candidate
+from planner.choose.changed import changed
 from planner.choose.setting import Setting
-from planner.evaluate import evaluate
 
 WORTH = 0.01
 """Part of a step that has to be gained: less than that is within what two ways of sending are known to differ by."""
@@ -32,28 +31,15 @@ def level_by_level(asked: Setting, chosen: Candidate) -> Candidate:
         replace(each, hierarchical=not (each.quantized_weights or each.quantized_gradients))
         for each in chosen.assignment
     )
-    best = _faster(chosen, _with(asked, chosen, everywhere))
+    best = _faster(chosen, changed(asked, FSDP, chosen, everywhere))
     for number, flippable in enumerate(everywhere):
         if flippable.hierarchical:
             assignment = list(best.assignment)
             assignment[number] = replace(assignment[number], hierarchical=not assignment[number].hierarchical)
-            best = _faster(best, _with(asked, best, tuple(assignment)))
+            best = _faster(best, changed(asked, FSDP, best, tuple(assignment)))
     return best if best.predicted.step_s < (1 - WORTH) * chosen.predicted.step_s else chosen
 
 
 def _faster(one: Candidate, other: Candidate) -> Candidate:
     is_faster = other.predicted.step_s < one.predicted.step_s
     return other if is_faster and (other.fits or not one.fits) else one
-
-
-def _with(asked: Setting, chosen: Candidate, assignment: Assignment) -> Candidate:
-    predicted = evaluate(
-        chosen.workload,
-        FSDP,
-        asked.machine,
-        assignment,
-        chosen.shape,
-        asked.budget_bytes,
-        asked.graph.sequence_length,
-    )
-    return replace(chosen, assignment=assignment, predicted=predicted)

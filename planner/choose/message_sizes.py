@@ -14,11 +14,10 @@ from fractions import Fraction
 
 from costmodels.deepspeed.engine import DeepSpeed
 from costmodels.deepspeed.knobs import Knobs, choose_knobs
-from costmodels.memory import moments_bytes
 from planner.choose.candidate import Candidate
+from planner.choose.changed import changed, would_fit
 from planner.choose.play import play
 from planner.choose.setting import Setting
-from planner.evaluate import evaluate
 from planner.report.figures import seconds_text
 from planner.simulate.timeline import Timeline
 
@@ -71,16 +70,8 @@ def with_sizes(asked: Setting, chosen: Candidate, timeline: Timeline) -> Sized |
             best, found = _climbed(asked, chosen, change, best, found)
     if found.step_ns * 1000 > timeline.step_ns * WORTH_PARTS:
         return None
-    predicted = evaluate(
-        chosen.workload,
-        DeepSpeed(best),
-        asked.machine,
-        chosen.assignment,
-        chosen.shape,
-        asked.budget_bytes,
-        asked.graph.sequence_length,
-    )
-    return Sized(replace(chosen, predicted=predicted), rule, best, found)
+    sized = changed(asked, DeepSpeed(best), chosen, chosen.assignment)
+    return Sized(sized, rule, best, found)
 
 
 def _climbed(asked: Setting, chosen: Candidate, change: Change, best: Knobs, found: Timeline) -> tuple[Knobs, Timeline]:
@@ -90,7 +81,7 @@ def _climbed(asked: Setting, chosen: Candidate, change: Change, best: Knobs, fou
         for factor in factors:
             knobs = change(begun, factor, chosen)
             engine = DeepSpeed(knobs)
-            if knobs == best or not _fits(asked, engine, chosen):
+            if knobs == best or not would_fit(asked, engine, chosen, chosen.assignment):
                 break
             played = play(chosen.workload, engine, asked.machine, chosen.assignment, chosen.shape)
             if played.step_ns >= found.step_ns:
@@ -114,10 +105,3 @@ def _with_prefetch(knobs: Knobs, factor: Fraction, chosen: Candidate) -> Knobs:
     # The prefetcher stops where so many elements are gathered: what runs, and what is fetched.
     live = max(knobs.max_live_parameters, min(most, knobs.max_live_parameters // 2 + size))
     return replace(knobs, prefetch_bucket_size=size, max_live_parameters=live)
-
-
-def _fits(asked: Setting, engine: DeepSpeed, chosen: Candidate) -> bool:
-    if engine.refusal(chosen.workload, chosen.assignment, chosen.shape) is not None:
-        return False
-    held = engine.memory(chosen.workload, chosen.assignment, chosen.shape)
-    return int(moments_bytes(chosen.workload, held, chosen.assignment, chosen.shape).max()) <= asked.budget_bytes

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from costmodels.assign import assign
-from costmodels.engine import Assignment, Engine
-from costmodels.memory import moments_bytes
+from costmodels.engine import Engine
 from costmodels.strategy import Strategy
-from costmodels.workload import Workload
 from planner.choose.candidate import Candidate
+from planner.choose.changed import changed, would_fit
 from planner.choose.setting import Setting
-from planner.evaluate import evaluate
 
 
 def recompute_fewer(asked: Setting, engine: Engine, chosen: Candidate) -> Candidate:
@@ -40,11 +38,8 @@ def recompute_fewer(asked: Setting, engine: Engine, chosen: Candidate) -> Candid
     workload, assignment = assign(chosen.workload, strategies)
     if len(assignment) == len(chosen.assignment):
         return chosen
-    predicted = evaluate(
-        workload, engine, asked.machine, assignment, chosen.shape, asked.budget_bytes, asked.graph.sequence_length
-    )
-    fewer = replace(chosen, workload=workload, assignment=assignment, predicted=predicted)
-    return fewer if fewer.fits and predicted.step_s < chosen.predicted.step_s else chosen
+    fewer = changed(asked, engine, chosen, assignment, workload)
+    return fewer if fewer.fits and fewer.predicted.step_s < chosen.predicted.step_s else chosen
 
 
 def _fewest(
@@ -59,15 +54,9 @@ def _fewest(
     too_few, enough = -1, len(blocks)
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        if _fits(asked, engine, chosen, *assign(chosen.workload, with_first(middle))):
+        workload, assignment = assign(chosen.workload, with_first(middle))
+        if would_fit(asked, engine, chosen, assignment, workload):
             enough = middle
         else:
             too_few = middle
     return with_first(enough)
-
-
-def _fits(asked: Setting, engine: Engine, chosen: Candidate, workload: Workload, assignment: Assignment) -> bool:
-    if engine.refusal(workload, assignment, chosen.shape) is not None:
-        return False
-    held = engine.memory(workload, assignment, chosen.shape)
-    return int(moments_bytes(workload, held, assignment, chosen.shape).max()) <= asked.budget_bytes
