@@ -33,10 +33,11 @@ def recompute_fewer(asked: Setting, engine: Engine, chosen: Candidate) -> Candid
         strategies[number] = chosen.assignment[block.block_class]
         if block.recomputable and strategies[number].recompute == "full":
             of_class.setdefault(block.block_class, []).append(number)
+    before = strategies
     for blocks in of_class.values():
         strategies = _fewest(asked, engine, chosen, strategies, blocks)
     workload, assignment = assign(chosen.workload, strategies)
-    if len(assignment) == len(chosen.assignment):
+    if (workload, assignment) == assign(chosen.workload, before):
         return chosen
     fewer = changed(asked, engine, chosen, assignment, workload)
     return fewer if fewer.fits and fewer.predicted.step_s < chosen.predicted.step_s else chosen
