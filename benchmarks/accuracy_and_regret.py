@@ -9,7 +9,8 @@ model is planned, and then trained in every way there is: all points of both eng
 and PyTorch's `fully_shard` by itself. Memory and messages do not depend on the links: they are recorded once for all
 clusters, without shaping; what is timed on the links records nothing.
 What was measured is kept beneath `--keep`; `--again` writes the page of all that is there without measuring. The page
-has the predictions and the plan of the present code, of the profile that was measured on each cluster.
+has the predictions and the plan of the present code, of the profile that was measured on each cluster. What it shows is
+in `benchmarks/kept/regret`, and what is left of it can be measured into that folder.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """How well a measured profile tells the time of collectives that it has not measured, on an emulated cluster.
 
-Needs root, `ip` and `tc`, and a machine with nothing else to do; 2 x 2 takes 11 minutes, 4 x 2 takes 24:
+Needs root, `ip` and `tc`, and a machine with nothing else to do; 2 x 2 takes 15 minutes, 4 x 2 takes 30:
 
     .venv/bin/python benchmarks/collectives_accuracy.py --keep build/collectives --out docs/collectives_accuracy.md
 
-`--again build/collectives` in place of `--keep` compares anew what was kept, after the model has changed.
+`--again FOLDER` in place of `--keep` compares anew what was kept, after the model has changed; what the page shows is
+in `benchmarks/kept/collectives`.
 
 Nodes are network namespaces with links of two speeds. `shardplan profile` measures them under torchrun; then, on the
 same cluster, collectives are timed afresh at sizes that the profile has no point of. Predicted against measured:

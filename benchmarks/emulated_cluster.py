@@ -20,6 +20,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_CONNECTIONS = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0")
+"""A cluster's own links lose nothing and are not probed: no connection paces itself by what it last saw, as BBR's do,
+nor starts slowly again after each wait. With either, a message's seconds hang on those before it."""
 MEGABIT_BYTES_PER_S = 125_000
 _PACKET_BYTES = 8_192
 """The largest packet, of a level's own size or put together from smaller ones; by default 64 KiB."""
@@ -101,9 +104,9 @@ def why_not() -> str | None:
     """Returns why no cluster can be emulated here, or None when it can."""
     if os.geteuid():
         return "network namespaces need root"
-    missing = [name for name in ("ip", "tc") if not shutil.which(name)]
+    missing = [name for name in ("ip", "tc", "sysctl") if not shutil.which(name)]
     if missing:
-        return f"no {' and no '.join(missing)} here (Debian: iproute2)"
+        return f"no {' and no '.join(missing)} here (Debian: iproute2, procps)"
     probe = f"spprobe{os.getpid()}"
     done = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
     subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False)
@@ -168,6 +171,7 @@ def _join(ends: tuple[str, str], bridges: tuple[str, ...], rate_mbit: int) -> No
 def _add_node(name: str, address: str, bridge: str, inside_mbit: int, between_mbit: int) -> None:
     outer = f"{name}v"
     _run("ip", "netns", "add", name)
+    _run("ip", "netns", "exec", name, "sysctl", "-qw", *_CONNECTIONS)
     _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", name)
     _run("ip", "link", "set", outer, "master", bridge, "up")
     _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")

@@ -98,6 +98,7 @@ def solve_blocks(
     objectives: Objectives = ("time", "memory"),
     time_limit_s: float | None = None,
     gap: float = 0.0,
+    known: BlockSolution | None = None,
 ) -> BlockSolution | None:
     """Returns the best choice within the budget over all micro-batches, or None when no choice fits.
 
@@ -107,13 +108,14 @@ def solve_blocks(
         objectives: What to minimise, the most important first.
         time_limit_s: Seconds for all, by the clock. None: only the limit of work, which stops at the same choice in
             every run.
-        gap: The first choice that is proved to be within this part of the best is enough.
+        gap: The first choice that is proved to be within this part of the best is enough; of equal ones any.
+        known: A choice from these costs that fits, which the answer is no worse than: it shortens the proof.
 
     Raises:
         UnsolvedError: The limit came before any choice that fits was found.
     """
     ends_s = None if time_limit_s is None else time.perf_counter() + time_limit_s
-    best: BlockSolution | None = None
+    best = known
     bounds: list[int] = []
     for table in sorted(tables, key=_compute_ns):
         found, bound = _solve(table, budget_bytes, objectives, best, ends_s, gap)
@@ -162,7 +164,7 @@ def _solve(
         model.cp.add(model.amounts[objectives[0]] <= _figures(best, objectives)[0])
     bound: int | None = None
     choice: Choice | None = None
-    for objective in objectives:
+    for objective in objectives[:1] if gap else objectives:
         model.cp.minimize(model.amounts[objective])
         if ends_s is not None:
             solver.parameters.max_time_in_seconds = max(0.0, ends_s - time.perf_counter())

@@ -105,12 +105,13 @@ def _micro_batch(
     *before, rest = work_between(asked.workload, recomputed, tuple(moment for moment, _, _ in happenings))
     program = _Program(asked)
     for work, (_, is_fetch, number) in zip(before, happenings, strict=True):
-        program.instructions += work
+        program.compute(work)
         if is_fetch:
             program.fetch(fetches[number][0], gathered_at.get(number, ()))
         else:
             program.reduce(buckets[number][1])
-    return (*program.instructions, *rest, Wait())
+    program.compute(rest)
+    return (*program.instructions, Wait())
 
 
 def _buckets(asked: _Question) -> Iterator[tuple[Moment, tuple[int, ...]]]:
@@ -142,6 +143,19 @@ class _Program:
         self.owners = {index: number for number, block in enumerate(workload.blocks) for index in block.parameters}
         self.starts: dict[tuple[Sent, tuple[int, ...]], Start] = {}
         """Of each kind of message for each set of blocks: equal layers send equal ones."""
+
+    def compute(self, work: Iterable[Compute]) -> None:
+        """Adds work; what goes on with the stretch before it, as nothing happened between, becomes one with it."""
+        for each in work:
+            last = self.instructions[-1] if self.instructions else None
+            if isinstance(last, Compute) and (last.work, last.segment, last.end) == (
+                each.work,
+                each.segment,
+                each.begin,
+            ):
+                self.instructions[-1] = Compute(each.work, each.segment, last.begin, each.end)
+            else:
+                self.instructions.append(each)
 
     def fetch(self, hook: Hook, together: Sequence[Gather]) -> None:
         """Adds what one fetch gathers: what it asks for, which it waits for, and what it fetches ahead."""

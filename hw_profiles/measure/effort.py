@@ -38,7 +38,7 @@ def effort_per_curve(quick: bool, num_curves: int) -> Effort:
             finer=False,
         )
     return Effort(
-        seconds_per_curve=min(max(_FULL_CURVES_S / each, 1.0), 12.0),
+        seconds_per_curve=min(max(_FULL_CURVES_S / each, 1.0), 20.0),
         least_repetitions=5,
         most_repetitions=100,
         known_within=0.02,

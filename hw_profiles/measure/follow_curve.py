@@ -1,10 +1,10 @@
 """Follows one curve of seconds over message sizes: which sizes, how often, and when it is known.
 
 Sizes go up by factors of four until the bandwidth has settled, the memory or the time ends. Where the curve bends,
-sizes between are added. Then all sizes are repeated in turns, once where there is time and then until each median is
-known: what disturbs the machine for a while slows all alike, and connections that settle into one pace, at which a size
-taken many times in a row repeats itself, find another one. The same decisions come out on every rank, since they see
-the same seconds.
+sizes between are added. Then all sizes are timed in turns, until each median is known or the time ends: what disturbs
+the machine for a while slows all alike, and connections that settle into one pace, at which a size taken many times in
+a row repeats itself, find another one. What was taken in a row counts only where there is no time for as much in turns.
+The same decisions come out on every rank, since they see the same seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _ALWAYS_PART = 0.1
 _SETTLED_FROM_BYTES = 1 << 20
 """Below, an equal bandwidth of two sizes is where one protocol passes to another, not the links' limit."""
 _BENT = 0.2
-_TURNS = 3
+_FEW = 2
+"""Times the least repetitions, below which samples in turns may agree by chance: what slows them can last."""
 _ERROR_OF_MEDIAN = 1.2533 / 1.349
 """Standard error of a median over the interquartile range, times the root of the number of samples.
 
@@ -55,7 +56,7 @@ class Effort:
 
 
 def follow_curve(timed: Timed, first_bytes: int, limit_bytes: int, effort: Effort) -> dict[int, list[float]]:
-    """Returns the seconds of every repetition by bytes, ascending.
+    """Returns the seconds of every repetition that counts by bytes, ascending.
 
     Args:
         timed: times messages.
@@ -66,26 +67,20 @@ def follow_curve(timed: Timed, first_bytes: int, limit_bytes: int, effort: Effor
     samples: dict[int, list[float]] = {}
     left_s = effort.seconds_per_curve
     size_bytes: int | None = first_bytes
-    costs_s: dict[int, float] = {}
-
-    def first(size_bytes: int) -> float:
-        all_s = _take(timed, [size_bytes] * effort.least_repetitions, samples)
-        costs_s[size_bytes] = all_s / effort.least_repetitions
-        return all_s
-
     while size_bytes is not None:
-        left_s -= first(size_bytes)
+        left_s -= _take(timed, [size_bytes] * effort.least_repetitions, samples)
         exploring_s = left_s - (1 - _EXPLORING) * effort.seconds_per_curve
         size_bytes = next_bytes(samples, limit_bytes, exploring_s, effort)
-    between = bends(samples) if effort.finer else ()
-    for middle_bytes in between:
+    for middle_bytes in bends(samples) if effort.finer else ():
         if left_s > 0:
-            left_s -= first(middle_bytes)
-    if sum(costs_s.values()) * _TURNS <= left_s:
-        left_s -= _take(timed, sorted(samples) * _TURNS, samples)
-    while left_s > 0 and (unknown := unknown_sizes(samples, effort)):
-        left_s -= _take(timed, unknown * _TURNS, samples)
-    return dict(sorted(samples.items()))
+            left_s -= _take(timed, [middle_bytes] * effort.least_repetitions, samples)
+    in_turns: dict[int, list[float]] = {size_bytes: [] for size_bytes in sorted(samples)}
+    while left_s > 0 and (unknown := unknown_sizes(in_turns, effort)):
+        left_s -= _take(timed, unknown, in_turns)
+    return {
+        size_bytes: seconds if len(seconds) >= effort.least_repetitions else samples[size_bytes] + seconds
+        for size_bytes, seconds in in_turns.items()
+    }
 
 
 def next_bytes(samples: Mapping[int, Sequence[float]], limit_bytes: int, left_s: float, effort: Effort) -> int | None:
@@ -127,16 +122,19 @@ def bends(samples: Mapping[int, Sequence[float]]) -> tuple[int, ...]:
 def unknown_sizes(samples: Mapping[int, Sequence[float]], effort: Effort) -> list[int]:
     """Returns the sizes whose medians are not yet known well enough, ascending.
 
-    Few samples can lie near each other by chance, so that none counts as steadier than the curve mostly is.
+    Few samples can lie near each other by chance, so that there are some, and none counts as steadier than the curve
+    mostly is.
     """
     spreads = {size_bytes: spread(seconds) for size_bytes, seconds in sorted(samples.items())}
     mostly = statistics.median(spreads.values())
-    return [
-        size_bytes
-        for size_bytes, own in spreads.items()
-        if len(samples[size_bytes]) < effort.most_repetitions
-        and max(own, mostly) * _ERROR_OF_MEDIAN / len(samples[size_bytes]) ** 0.5 > effort.known_within
-    ]
+
+    def is_known(size_bytes: int) -> bool:
+        number, own = len(samples[size_bytes]), max(spreads[size_bytes], mostly)
+        if number < _FEW * effort.least_repetitions:
+            return False
+        return number >= effort.most_repetitions or own * _ERROR_OF_MEDIAN / number**0.5 <= effort.known_within
+
+    return [size_bytes for size_bytes in spreads if not is_known(size_bytes)]
 
 
 def spread(seconds: Sequence[float]) -> float:

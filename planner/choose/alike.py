@@ -55,11 +55,12 @@ def settle(asked: Setting, chosen: Candidate) -> Settled:
     if not others:
         return Settled(chosen, "bound")
     played_s = _played_s(asked, chosen)
+    # A step is mostly not faster than its bound; where the choice is, a rival whose bound is as good can be too.
+    limit_s = max(played_s, own_s)
     rivals: list[tuple[float, int, int, Candidate]] = []
     for strategy, again in others:
         rival = _for_all(asked, chosen, strategy, again)
-        # A step is not faster than its bound.
-        if rival is not None and rival.fits and rival.predicted.step_s * FASTER_PARTS <= played_s * 1000:
+        if rival is not None and rival.fits and rival.predicted.step_s * FASTER_PARTS <= limit_s * 1000:
             rivals.append((_played_s(asked, rival), rival.predicted.memory.peak_bytes, len(rivals), rival))
     if not rivals:
         return Settled(chosen, "bound")

@@ -31,17 +31,15 @@ def _verdict(chosen: Candidate, other: Candidate) -> str:
         )
     text = _times(chosen.predicted, other.predicted)
     is_tie = same_to_a_thousandth(other.predicted.step_s, chosen.predicted.step_s)
-    caused = text if is_tie else f"{text}, mainly {_cause(chosen.predicted, other.predicted)}"
-    if other.engine != chosen.engine:
-        return f"by {_SCHEDULES[other.engine]} schedule {caused}"
+    by_schedule = f"by {_SCHEDULES[other.engine]} schedule " if other.engine != chosen.engine else ""
     if is_tie:
-        return text
+        return by_schedule + text
     mine_s, its_s = chosen.predicted.simulated_step_s, other.predicted.simulated_step_s
     if mine_s is not None and its_s is not None and other.predicted.step_s < chosen.predicted.step_s:
         unit = seconds_unit(mine_s)
         played = f"{slower_text(its_s, mine_s)} when played through ({seconds_in(unit, its_s)})"
-        return f"{played}, though its bound is {text}"
-    return caused
+        return f"{by_schedule}{played}, {'though' if its_s > mine_s else 'and'} its bound is {text}"
+    return f"{by_schedule}{text}, mainly {_cause(chosen.predicted, other.predicted)}"
 
 
 def _times(chosen: Predicted, other: Predicted) -> str:

@@ -34,8 +34,16 @@ def would_fit(
     asked: Setting, engine: Engine, chosen: Candidate, assignment: Assignment, workload: Workload | None = None
 ) -> bool:
     """Returns whether the engine can run that within the budget; the arguments as for `changed`, without its time."""
+    peak_bytes = peak_bytes_of(engine, chosen, assignment, workload)
+    return peak_bytes is not None and peak_bytes <= asked.budget_bytes
+
+
+def peak_bytes_of(
+    engine: Engine, chosen: Candidate, assignment: Assignment, workload: Workload | None = None
+) -> int | None:
+    """Returns the bytes of device memory at the step's peak; None where the engine refuses; arguments as before."""
     workload = workload or chosen.workload
     if engine.refusal(workload, assignment, chosen.shape) is not None:
-        return False
+        return None
     held = engine.memory(workload, assignment, chosen.shape)
-    return int(moments_bytes(workload, held, assignment, chosen.shape).max()) <= asked.budget_bytes
+    return int(moments_bytes(workload, held, assignment, chosen.shape).max())

@@ -22,7 +22,7 @@ from planner.report.figures import seconds_text
 from planner.simulate.timeline import Timeline
 
 FACTORS = tuple(tuple(Fraction(2) ** (sign * power) for power in (1, 2, 3)) for sign in (1, -1))
-"""In each direction as long as the step gets shorter."""
+"""Larger, or else smaller, as long as the step gets shorter."""
 WORTH_PARTS = 990
 """Thousandths of a step below which other sizes are worth it: less than that no profile tells."""
 
@@ -75,18 +75,24 @@ def with_sizes(asked: Setting, chosen: Candidate, timeline: Timeline) -> Sized |
 
 
 def _climbed(asked: Setting, chosen: Candidate, change: Change, best: Knobs, found: Timeline) -> tuple[Knobs, Timeline]:
-    """Returns the settings with the shortest step, from these on up to an eighth or eight times of one size."""
+    """Returns the settings with the shortest step, from these on up to eight times or an eighth of one size.
+
+    Where larger messages help, smaller ones are not tried.
+    """
     begun = best
     for factors in FACTORS:
         for factor in factors:
             knobs = change(begun, factor, chosen)
-            engine = DeepSpeed(knobs)
-            if knobs == best or not would_fit(asked, engine, chosen, chosen.assignment):
+            if knobs == best:
                 break
+            engine = DeepSpeed(knobs)
             played = play(chosen.workload, engine, asked.machine, chosen.assignment, chosen.shape)
-            if played.step_ns >= found.step_ns:
+            # What fits is asked last, since it takes as long and is mostly so.
+            if played.step_ns >= found.step_ns or not would_fit(asked, engine, chosen, chosen.assignment):
                 break
             best, found = knobs, played
+        if best != begun:
+            break
     return best, found
 
 

@@ -41,11 +41,6 @@ class Found:
     """Settings in place of those by rule."""
     seconds: float
 
-    @property
-    def bound_s(self) -> float:
-        """The bound to set beside another engine's: sizes of messages follow the step played, whatever its bound."""
-        return min(self.chosen.predicted.step_s, self.solution.objective / 1e9)
-
 
 def search(asked: Setting, table: CostTable, rivals: tuple[Candidate, ...] = ()) -> Plan | Infeasible:
     """Returns DeepSpeed's fastest plan that fits, or why nothing does.

@@ -19,6 +19,7 @@ from planner.choose.compete import able, candidate, compete, smallest, smallest_
 from planner.choose.fsdp_config import fsdp_config
 from planner.choose.infeasible import at_smallest_batch, infeasible
 from planner.choose.level_by_level import level_by_level
+from planner.choose.near_best import with_played
 from planner.choose.other_engine import with_other_engine
 from planner.choose.play import play
 from planner.choose.setting import Setting
@@ -30,6 +31,7 @@ from planner.estimate_blocks import estimate_blocks
 from planner.evaluate import evaluate
 from planner.lossy_choice import Lossy
 from planner.plan import Infeasible, Plan, SolverReport
+from planner.simulate.timeline import Timeline
 from planner.solve import solve
 from planner.solve_blocks import BlockSolution, solve_blocks
 
@@ -55,12 +57,18 @@ class FoundBlocks:
     settled: Settled
     num_strategies: int
     """Of all classes and micro-batches."""
+    timeline: Timeline
     seconds: float
 
     @property
     def chosen(self) -> Candidate:
         """What is taken."""
         return self.settled.candidate
+
+    @property
+    def played(self) -> Candidate:
+        """What is taken, with what its step takes when it is played through."""
+        return with_played(self.chosen, self.timeline.step_s)
 
 
 def search_blocks(asked: Setting) -> Plan | Infeasible:
@@ -77,12 +85,13 @@ def search_blocks(asked: Setting) -> Plan | Infeasible:
     return plan_of_blocks(asked, found, () if rival is None else (rival,))
 
 
-def find_blocks(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
+def find_blocks(asked: Setting, gap: float = 0.0, near: FoundBlocks | None = None) -> FoundBlocks | None:
     """Returns the fastest choice that fits, or one that is within the gap of it; None where nothing fits.
 
     Args:
         asked: Model, machine and job.
         gap: A part of the best.
+        near: What was found with a gap.
 
     Raises:
         InputError: As for `search_blocks`.
@@ -90,7 +99,8 @@ def find_blocks(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
     """
     started_s = time.perf_counter()
     tables = block_tables(asked, asked.budget_bytes)
-    solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=gap)
+    known = None if near is None else near.solution
+    solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=gap, known=known)
     if solution is None:
         return None
     chosen = block_candidate(asked, solution)
@@ -99,13 +109,15 @@ def find_blocks(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
     settled = settle(asked, chosen) if gap == 0 else Settled(chosen, "bound")
     chosen = level_by_level(asked, settled.candidate)
     num_strategies = sum(len(group.params) * len(group.grads) for table in tables for group in table.groups)
-    return FoundBlocks(solution, replace(settled, candidate=chosen), num_strategies, time.perf_counter() - started_s)
+    settled = replace(settled, candidate=chosen)
+    timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
+    return FoundBlocks(solution, settled, num_strategies, timeline, time.perf_counter() - started_s)
 
 
 def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, ...]) -> Plan:
     """Returns the plan of a choice, with the published systems and other rivals beside it."""
     started_s = time.perf_counter()
-    solution, chosen = found.solution, found.chosen
+    solution, chosen = found.solution, found.played
     named = systems(asked.machine.level_sizes, asked.machine.ranks_per_node)
     set_beside = alternatives(chosen, (*(compete(asked, system) for system in able(asked, named)), *rivals))
     report = SolverReport(
@@ -117,8 +129,8 @@ def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, 
         wall_s=found.seconds + time.perf_counter() - started_s,
         decided_by="levels" if any(each.hierarchical for each in chosen.assignment) else found.settled.by,
     )
-    timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
-    return assemble(asked, chosen, report, set_beside, fsdp_config(chosen.shape), found.settled.warnings, timeline)
+    configured = fsdp_config(chosen.shape)
+    return assemble(asked, chosen, report, set_beside, configured, found.settled.warnings, found.timeline)
 
 
 def best_of_blocks(asked: Setting) -> Candidate | None:
@@ -131,7 +143,7 @@ def best_of_blocks(asked: Setting) -> Candidate | None:
         return None  # It is a rival to a plan: without one in time there is none to set beside.
     if found is None:
         return None
-    return replace(found.chosen, name=f"best of fsdp: {found.chosen.name.removeprefix('strategies ')}")
+    return replace(found.played, name=f"best of fsdp: {found.chosen.name.removeprefix('strategies ')}")
 
 
 def _best_of_deepspeed(asked: Setting) -> Candidate | None:

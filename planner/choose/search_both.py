@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner.choose.candidate import Candidate
 from planner.choose.infeasible import infeasible
+from planner.choose.near_best import with_played
 from planner.choose.search import Found, find, least_of_deepspeed, plan_of
 from planner.choose.search_blocks import (
     NEAR,
@@ -52,22 +53,24 @@ def _without_deepspeed(asked: Setting) -> Plan | Infeasible:
 
 
 def _faster(asked: Setting, found: Found) -> Plan:
-    """Returns DeepSpeed's plan, or that of the fsdp engine where it is faster by more than the margin."""
-    step_s = found.bound_s
+    """Returns DeepSpeed's plan, or that of the fsdp engine where it is faster by more than the margin, both played."""
+    step_s = found.decision.timeline.step_s
     blocks = _in_time(asked, NEAR)
-    if blocks is not None and step_s > (1 + MARGIN) * blocks.solution.bound / 1e9:
-        # That it is the faster one by the margin, or that it is none, is known of its best alone.
-        blocks = _in_time(asked) or blocks
+    if blocks is not None:
+        solution = blocks.solution
+        if step_s * solution.step_ns > (1 + MARGIN) * blocks.timeline.step_s * solution.bound:
+            # That it is the faster one by the margin, or that it is none, is known of its best alone.
+            blocks = _in_time(asked, near=blocks) or blocks
     if blocks is None:
         return plan_of(asked, found, ())
-    if step_s <= (1 + MARGIN) * blocks.chosen.predicted.step_s:
-        return plan_of(asked, found, (_named(blocks.chosen),))
-    return plan_of_blocks(asked, blocks, (_named(found.chosen),))
+    if step_s <= (1 + MARGIN) * blocks.timeline.step_s:
+        return plan_of(asked, found, (_named(blocks.played),))
+    return plan_of_blocks(asked, blocks, (_named(with_played(found.chosen, step_s)),))
 
 
-def _in_time(asked: Setting, gap: float = 0.0) -> FoundBlocks | None:
+def _in_time(asked: Setting, gap: float = 0.0, near: FoundBlocks | None = None) -> FoundBlocks | None:
     try:
-        return find_blocks(asked, gap)
+        return find_blocks(asked, gap, near)
     except UnsolvedError:
         return None
 

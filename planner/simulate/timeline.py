@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from costmodels.communication import CAUSES, ByCause
 from costmodels.compute import NS_PER_S
@@ -11,8 +11,7 @@ from costmodels.engine import Cause, Message
 from costmodels.schedule import Work
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A stretch of compute or one message, in nanoseconds since its part began."""
 
     stream: Literal["compute", "communication"]

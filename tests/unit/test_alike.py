@@ -13,6 +13,9 @@ from planner import Job, estimate, plan
 from planner.model_graph import ModelGraph
 
 ON_CPU = transformer_graph(replace(SMALL, num_layers=3), precision="fp32").model_copy(update={"device": "cpu"})
+WIDE_VOCABULARY = replace(SMALL, num_layers=8, hidden=256, ffn=1024, vocab=8192, kv=256, sequence_length=64)
+OF_EMBEDDINGS = transformer_graph(WIDE_VOCABULARY, precision="fp32").model_copy(update={"device": "cpu"})
+"""Its first gather and last reduction are its longest: played through, a step is faster than its bound."""
 ON_CUDA = transformer_graph(replace(SMALL, num_layers=3))
 CASES = [
     *(("local-cpu", *ranks, batch) for ranks in ((1, 4), (2, 2), (2, 4)) for batch in (8, 32)),
@@ -53,3 +56,21 @@ def test_strategies_are_made_alike_somewhere_and_played_through_elsewhere() -> N
     decided = {case: plan(*asked(case)).solver.decided_by for case in CASES}
     assert "alike" in decided.values()
     assert "simulation" in decided.values()
+
+
+def test_where_steps_are_faster_than_their_bounds_a_mixed_plan_has_to_be_faster_than_each_too() -> None:
+    profile = load("local-cpu", 2, 2)
+    slow = tuple(
+        level.model_copy(update={"unit_bytes_per_s": rate})
+        for level, rate in zip(profile.levels, (4e8, 4e7), strict=True)
+    )
+    job = Job(global_batch_size=4, precision="fp32", engine="fsdp", recompute="none")
+    of_embeddings = (OF_EMBEDDINGS, profile.model_copy(update={"levels": slow}), job)
+    chosen = plan(*of_embeddings)
+    played_s = chosen.predicted.simulated_step_s
+    assert played_s is not None
+    assert played_s < chosen.solver.bound_s
+    for each in chosen.strategies if len(chosen.strategies) > 1 else ():
+        for_all = estimate(*of_embeddings, (each.param_degree, each.grad_degree, each.optim_degree))
+        assert for_all.predicted.simulated_step_s is not None
+        assert for_all.predicted.simulated_step_s > 1.0009 * played_s

@@ -68,10 +68,10 @@ def test_small_sizes_are_measured_even_where_no_time_is_left() -> None:
     assert {len(seconds) for seconds in samples.values()} == {5}
 
 
-def test_a_steady_curve_is_repeated_once_and_a_noisy_one_until_it_is_known() -> None:
+def test_a_steady_curve_is_repeated_as_often_as_it_must_and_a_noisy_one_until_it_is_known() -> None:
     steady = follow_curve(Machine(linear).timed, FIRST, LIMIT, EFFORT)
     noisy = follow_curve(Machine(linear, noise=0.5).timed, FIRST, LIMIT, EFFORT)
-    assert {len(seconds) for seconds in steady.values()} == {5 + 3}
+    assert {len(seconds) for seconds in steady.values()} == {2 * EFFORT.least_repetitions}
     assert all(len(seconds) > 20 for seconds in noisy.values())
     for seconds in noisy.values():
         is_known = spread(seconds) * 0.929 / len(seconds) ** 0.5 <= EFFORT.known_within
@@ -87,8 +87,7 @@ def test_a_pace_that_lasts_as_long_as_a_size_is_repeated_is_not_taken_for_steadi
         return linear(size_bytes) * last[1]
 
     samples = follow_curve(Machine(law).timed, FIRST, LIMIT, EFFORT)
-    # Five in a row agree to the last digit, and are of one pace or of the other.
-    assert all(len(set(seconds[:5])) == 1 for seconds in samples.values())
+    # In a row they would agree to the last digit, and be of one pace or of the other.
     assert all(len(set(seconds)) == 2 for seconds in samples.values())
     assert all(len(seconds) > 20 for seconds in samples.values())
 
@@ -98,6 +97,20 @@ def test_sizes_are_repeated_in_turns() -> None:
     samples = follow_curve(machine.timed, FIRST, LIMIT, EFFORT)
     repeated = machine.asked[5 * len(samples) :]
     assert repeated[: 3 * len(samples)] == 3 * sorted(samples)
+
+
+def test_what_was_taken_in_a_row_counts_only_where_there_is_no_time_for_turns() -> None:
+    calls: list[int] = []
+
+    def law(size_bytes: int) -> float:
+        calls.append(size_bytes)
+        return 1.0 if len(calls) > 5 * 4 else 2.0
+
+    ample = follow_curve(Machine(law).timed, FIRST, 1 << 16, replace(EFFORT, seconds_per_curve=100.0))
+    assert all(set(seconds) == {1.0} and len(seconds) == 10 for seconds in ample.values())
+    calls.clear()
+    scarce = follow_curve(Machine(law).timed, FIRST, 1 << 16, replace(EFFORT, seconds_per_curve=1.0))
+    assert all(set(seconds) == {2.0} and len(seconds) == 5 for seconds in scarce.values())
 
 
 def test_sizes_are_added_where_the_curve_bends_and_nowhere_else() -> None:
