@@ -58,19 +58,17 @@ def test_strategies_are_made_alike_somewhere_and_played_through_elsewhere() -> N
     assert "simulation" in decided.values()
 
 
-def test_where_steps_are_faster_than_their_bounds_a_mixed_plan_has_to_be_faster_than_each_too() -> None:
+def test_where_a_step_is_faster_than_its_bound_strategies_are_made_alike_too() -> None:
     profile = load("local-cpu", 2, 2)
     slow = tuple(
         level.model_copy(update={"unit_bytes_per_s": rate})
-        for level, rate in zip(profile.levels, (4e8, 4e7), strict=True)
+        for level, rate in zip(profile.levels, (3.7e8, 3.7e7), strict=True)
     )
     job = Job(global_batch_size=4, precision="fp32", engine="fsdp", recompute="none")
-    of_embeddings = (OF_EMBEDDINGS, profile.model_copy(update={"levels": slow}), job)
+    device = profile.device.model_copy(update={"overlap": 0.6})
+    of_embeddings = (OF_EMBEDDINGS, profile.model_copy(update={"levels": slow, "device": device}), job)
     chosen = plan(*of_embeddings)
     played_s = chosen.predicted.simulated_step_s
     assert played_s is not None
     assert played_s < chosen.solver.bound_s
-    for each in chosen.strategies if len(chosen.strategies) > 1 else ():
-        for_all = estimate(*of_embeddings, (each.param_degree, each.grad_degree, each.optim_degree))
-        assert for_all.predicted.simulated_step_s is not None
-        assert for_all.predicted.simulated_step_s > 1.0009 * played_s
+    assert (len(chosen.strategies), chosen.solver.decided_by) == (1, "alike")
