@@ -53,6 +53,8 @@ MOST_RANKS = 1024
 class FoundBlocks:
     """The fsdp engine's choice, and how it was found."""
 
+    tables: tuple[BlockTable, ...]
+    """The costs, one for each micro-batch that can fit."""
     solution: BlockSolution
     settled: Settled
     num_strategies: int
@@ -91,14 +93,14 @@ def find_blocks(asked: Setting, gap: float = 0.0, near: FoundBlocks | None = Non
     Args:
         asked: Model, machine and job.
         gap: A part of the best.
-        near: What was found with a gap.
+        near: What was found with a gap, of the same question.
 
     Raises:
         InputError: As for `search_blocks`.
         UnsolvedError: As for `search_blocks`.
     """
     started_s = time.perf_counter()
-    tables = block_tables(asked, asked.budget_bytes)
+    tables = block_tables(asked, asked.budget_bytes) if near is None else near.tables
     known = None if near is None else near.solution
     solution = solve_blocks(tables, asked.budget_bytes, time_limit_s=asked.job.solve_time_limit_s, gap=gap, known=known)
     if solution is None:
@@ -111,7 +113,7 @@ def find_blocks(asked: Setting, gap: float = 0.0, near: FoundBlocks | None = Non
     num_strategies = sum(len(group.params) * len(group.grads) for table in tables for group in table.groups)
     settled = replace(settled, candidate=chosen)
     timeline = play(chosen.workload, FSDP, asked.machine, chosen.assignment, chosen.shape)
-    return FoundBlocks(solution, settled, num_strategies, timeline, time.perf_counter() - started_s)
+    return FoundBlocks(tables, solution, settled, num_strategies, timeline, time.perf_counter() - started_s)
 
 
 def plan_of_blocks(asked: Setting, found: FoundBlocks, rivals: tuple[Candidate, ...]) -> Plan:
