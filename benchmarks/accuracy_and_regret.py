@@ -33,7 +33,7 @@ from typing import Any
 from accuracy_page import page
 from accuracy_plots import plot_regret, plot_steps
 from collectives_accuracy import profile_of
-from emulated_cluster import EmulatedCluster, emulated_cluster
+from emulated_cluster import CONNECTIONS, EmulatedCluster, emulated_cluster
 from scenarios import SCENARIOS, Cluster, Scenario
 from strategy_space import Candidate, candidates, fixed_plans
 
@@ -68,6 +68,7 @@ def measured(scenario: Scenario, cluster: EmulatedCluster, profile: HardwareProf
         "name": scenario.name,
         "day": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "scenario": dataclasses.asdict(scenario),
+        "connections": CONNECTIONS,
         "levels": [level.size for level in profile.levels],
         "rows": rows,
     }

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_CONNECTIONS = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0")
+CONNECTIONS = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0")
 """A cluster's own links lose nothing and are not probed: no connection paces itself by what it last saw, as BBR's do,
 nor starts slowly again after each wait. With either, a message's seconds hang on those before it."""
 MEGABIT_BYTES_PER_S = 125_000
@@ -171,7 +171,7 @@ def _join(ends: tuple[str, str], bridges: tuple[str, ...], rate_mbit: int) -> No
 def _add_node(name: str, address: str, bridge: str, inside_mbit: int, between_mbit: int) -> None:
     outer = f"{name}v"
     _run("ip", "netns", "add", name)
-    _run("ip", "netns", "exec", name, "sysctl", "-qw", *_CONNECTIONS)
+    _run("ip", "netns", "exec", name, "sysctl", "-qw", *CONNECTIONS)
     _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", name)
     _run("ip", "link", "set", outer, "master", bridge, "up")
     _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
